@@ -1,0 +1,3 @@
+//! Ways in: sendmail, and later SMTP and LMTP.
+
+pub mod sendmail;

@@ -1,0 +1,4 @@
+//! The operator's programs, one a file.
+
+pub mod queue;
+pub mod setup;

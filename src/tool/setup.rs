@@ -1,0 +1,8 @@
+//! `pepsi-setup`.
+
+use crate::Invocation;
+
+pub fn main(call: &Invocation) -> u8 {
+    let _ = call;
+    unimplemented!()
+}
