@@ -58,13 +58,9 @@ fn search(places: &[PathBuf]) -> Result<PathBuf, String> {
     Err(format!("no configuration: name one with -c or $PEPSI_CONFIG, or write {}", names.join(" or ")))
 }
 
-/// Also absent: what lies in a folder that this user may not enter, such as the home of the one who called sudo.
 fn is_absent(place: &Path) -> bool {
-    use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
-    match std::fs::metadata(place) {
-        Ok(_) => false,
-        Err(error) => matches!(error.kind(), NotFound | NotADirectory | PermissionDenied),
-    }
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    std::fs::metadata(place).is_err_and(|error| matches!(error.kind(), NotFound | NotADirectory))
 }
 
 fn variable_path(name: &str) -> Option<PathBuf> {

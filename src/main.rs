@@ -59,80 +59,48 @@ enum Options {
 struct Program {
     name: &'static str,
     about: &'static str,
-    /// What follows the options, one line a form.
-    usage: &'static [&'static str],
+    /// The forms of its command line, as its help shows them.
+    usage: &'static str,
     options: Options,
     entry: fn(&Invocation) -> u8,
 }
 
-const STAGE_USAGE: &[&str] =
-    &["worker          read ids on standard input until it ends, answer one status a line"];
+const fn program(
+    name: &'static str,
+    about: &'static str,
+    usage: &'static str,
+    entry: fn(&Invocation) -> u8,
+) -> Program {
+    Program { name, about, usage, options: Options::Global, entry }
+}
 
 const PROGRAMS: &[Program] = &[
-    Program {
-        name: "pepsi-dispatch",
-        about: "claim waiting messages and hand them to the workers of their stages",
-        usage: &["serve           run until SIGTERM or SIGINT"],
-        options: Options::Global,
-        entry: dispatch::main,
-    },
-    Program {
-        name: "pepsi-setup",
-        about: "install or upgrade the schema in the database",
-        usage: &[
-            "schema [--create-database]",
-            "                install what is missing; run again, it changes nothing",
-            "status          say what is installed",
-        ],
-        options: Options::Global,
-        entry: tool::setup::main,
-    },
+    program(
+        "pepsi-dispatch",
+        "claim waiting messages and hand them to the workers of their stages",
+        "serve     run until SIGTERM or SIGINT",
+        dispatch::main,
+    ),
+    program("pepsi-setup", "install or upgrade the schema in the database", SETUP_USAGE, tool::setup::main),
     Program {
         name: "pepsi-sendmail",
         about: "take one message on standard input into the queue, as sendmail does",
-        usage: &[
-            "[-t] [-i] [-f SENDER] [-F NAME] [-C FILE] [--] [RECIPIENT ...]",
-            "  -t            recipients from To, Cc and Bcc; Bcc is removed",
-            "  -i            a line with a single dot does not end the message",
-            "  -f SENDER     envelope sender; '<>' for none",
-            "  -F NAME       full name for a From field that has to be made",
-            "  -C FILE       configuration file",
-        ],
+        usage: ingress::sendmail::USAGE,
         options: Options::Own,
         entry: ingress::sendmail::main,
     },
-    Program {
-        name: "pepsi-queue",
-        about: "look at the messages in the queue",
-        usage: &[
-            "list [--json] [--stage S] [--status S] [--sender A] [--recipient A] [--limit N]",
-            "show [--json] ID",
-        ],
-        options: Options::Global,
-        entry: tool::queue::main,
-    },
-    Program {
-        name: "pepsi-stage-if",
-        about: "stage: send a message one way or the other by a condition",
-        usage: STAGE_USAGE,
-        options: Options::Global,
-        entry: worker::main,
-    },
-    Program {
-        name: "pepsi-stage-discard",
-        about: "stage: end a message without delivering it",
-        usage: STAGE_USAGE,
-        options: Options::Global,
-        entry: worker::main,
-    },
-    Program {
-        name: "pepsi-stage-relay-to-maildir",
-        about: "stage: deliver a message into a Maildir for each recipient",
-        usage: STAGE_USAGE,
-        options: Options::Global,
-        entry: worker::main,
-    },
+    program("pepsi-queue", "look at the messages in the queue", QUEUE_USAGE, tool::queue::main),
+    program("pepsi-stage-if", "stage: one way or the other by a condition", STAGE_USAGE, worker::main),
+    program("pepsi-stage-discard", "stage: end a message undelivered", STAGE_USAGE, worker::main),
+    program("pepsi-stage-relay-to-maildir", "stage: deliver into Maildirs", STAGE_USAGE, worker::main),
 ];
+
+const STAGE_USAGE: &str = "worker    read ids on standard input until it ends, answer one status a line";
+const SETUP_USAGE: &str = "schema [--create-database]
+            install what is missing; run again, it changes nothing
+  status    say what is installed";
+const QUEUE_USAGE: &str = "list [--json] [--stage S] [--status S] [--sender A] [--recipient A] [--limit N]
+  show [--json] ID";
 
 const GLOBAL_HELP: &str = "
 Options, before the subcommand:
@@ -323,7 +291,7 @@ enum Parsed {
     Print(String),
 }
 
-fn parse(program: &'static Program, args: Vec<OsString>) -> Result<Parsed, String> {
+fn parse(program: &'static Program, args: Vec<OsString>) -> Result<Parsed, lexopt::Error> {
     use lexopt::Arg::{Long, Short, Value};
     if program.options == Options::Own {
         return Ok(match args.first().and_then(|first| first.to_str()) {
@@ -334,13 +302,11 @@ fn parse(program: &'static Program, args: Vec<OsString>) -> Result<Parsed, Strin
     }
     let mut config = None;
     let mut parser = lexopt::Parser::from_args(args);
-    while let Some(arg) = parser.next().map_err(|error| error.to_string())? {
+    while let Some(arg) = parser.next()? {
         match arg {
-            Short('c') | Long("config") => {
-                config = Some(PathBuf::from(parser.value().map_err(|error| error.to_string())?));
-            }
+            Short('c') | Long("config") => config = Some(PathBuf::from(parser.value()?)),
             Short('L') | Long("log") => {
-                let value = parser.value().map_err(|error| error.to_string())?;
+                let value = parser.value()?;
                 let level = Level::parse(&value).ok_or_else(|| {
                     format!("no log level '{}': error, warning, info or debug", value.display())
                 })?;
@@ -351,17 +317,17 @@ fn parse(program: &'static Program, args: Vec<OsString>) -> Result<Parsed, Strin
             Short('V') | Long("version") => return Ok(Parsed::Print(version(program))),
             Value(subcommand) => {
                 let mut args = vec![subcommand];
-                args.extend(parser.raw_args().map_err(|error| error.to_string())?);
+                args.extend(parser.raw_args()?);
                 return behind_subcommand(program, Invocation { program: program.name, config, args });
             }
-            Short(_) | Long(_) => return Err(arg.unexpected().to_string()),
+            Short(_) | Long(_) => return Err(arg.unexpected()),
         }
     }
     Err("no subcommand".into())
 }
 
 /// A global option behind the subcommand is an error that says so (CLI2); help is given wherever it is asked for.
-fn behind_subcommand(program: &Program, call: Invocation) -> Result<Parsed, String> {
+fn behind_subcommand(program: &Program, call: Invocation) -> Result<Parsed, lexopt::Error> {
     for arg in call.args.iter().skip(1).map(|arg| arg.to_string_lossy()).take_while(|arg| arg != "--") {
         let name = arg.split('=').next().unwrap_or(&arg);
         let is_short = !name.starts_with("--") && (name.starts_with("-c") || name.starts_with("-L"));
@@ -370,7 +336,8 @@ fn behind_subcommand(program: &Program, call: Invocation) -> Result<Parsed, Stri
             let subcommand = call.args[0].to_string_lossy();
             return Err(format!(
                 "'{option}' is a global option and goes before the subcommand '{subcommand}'"
-            ));
+            )
+            .into());
         }
         if name == "-h" || name == "--help" {
             return Ok(Parsed::Print(help(program)));
@@ -384,8 +351,10 @@ fn help(program: &Program) -> String {
         Options::Global => ("[OPTIONS] SUBCOMMAND ...", GLOBAL_HELP),
         Options::Own => ("[OPTIONS] [RECIPIENT ...]", ""),
     };
-    let forms: String = program.usage.iter().map(|line| format!("  {line}\n")).collect();
-    format!("{0}: {1}\n\nUsage: {0} {options}\n\n{forms}{globals}", program.name, program.about)
+    format!(
+        "{0}: {1}\n\nUsage: {0} {options}\n\n  {2}\n{globals}",
+        program.name, program.about, program.usage
+    )
 }
 
 fn version(program: &Program) -> String {
