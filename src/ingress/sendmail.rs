@@ -2,8 +2,8 @@
 //!
 //! It ends with 0 only when the row is on disk (`synchronous_commit` is on for admissions); every other end leaves
 //! nothing behind, and its code says whether to try again: 75 and 74 yes, 64, 65 and 78 not unchanged. It says nothing
-//! on success, because what calls it (cron, for one) mails what it says. It must never be installed set-id: `-C` and
-//! $PEPSI_CONFIG choose the database.
+//! on success, because what calls it (cron, for one) mails what it says. It refuses to run set-id: `-C` and
+//! $PEPSI_CONFIG choose the files that are read and the database.
 
 mod compose;
 mod input;
@@ -14,7 +14,7 @@ use crate::mail::{header, split};
 use crate::proto::conf::{Conf, ConfError};
 use crate::sql::ops::Admission;
 use crate::sql::{Db, Error, Purpose};
-use crate::{Invocation, Level, exit, host};
+use crate::{Invocation, Level, exit, host, sys};
 use compose::Facts;
 use options::{Command, Options};
 use serde_json::{Value, json};
@@ -49,12 +49,6 @@ struct Settings {
     domain: String,
 }
 
-/// Who called.
-struct Caller {
-    uid: Option<u32>,
-    name: String,
-}
-
 pub fn main(call: &Invocation) -> u8 {
     match options::parse(call.args.clone()).and_then(perform) {
         Ok(()) => exit::OK,
@@ -81,11 +75,19 @@ fn send(options: &Options) -> Result<(), Refused> {
     if options.verbose {
         crate::set_log_level(Level::Debug);
     }
+    if host::is_set_id() {
+        return refuse(
+            exit::CONFIG,
+            "installed set-id, which it must not be: its caller chooses the configuration",
+        );
+    }
     let settings = read_settings(options)?;
-    let caller = caller();
+    let uid = sys::uid();
+    // A number without a name gets one, since senders are told apart by it.
+    let user = host::user_name(uid).unwrap_or_else(|| format!("uid{uid}"));
     let sender = match &options.sender {
         Some(text) => sender(text, &settings.domain)?,
-        None => format!("{}@{}", caller.name, settings.domain),
+        None => format!("{}@{}", user, settings.domain),
     };
     let mut recipients = Vec::new();
     for text in &options.recipients {
@@ -110,8 +112,8 @@ fn send(options: &Options) -> Result<(), Refused> {
     let message = compose::compose(
         &original,
         &Facts {
-            user: &caller.name,
-            uid: caller.uid,
+            user: &user,
+            uid,
             host: &host::hostname(),
             domain: &settings.domain,
             sender: &sender,
@@ -122,7 +124,7 @@ fn send(options: &Options) -> Result<(), Refused> {
         options.header_recipients,
     );
     drop(original);
-    let state = state(options, &caller, recipients.len());
+    let state = state(options, &user, recipients.len());
     admit(&settings, &sender, &recipients, &message, state)
 }
 
@@ -197,14 +199,6 @@ fn settings(conf: &Conf) -> Result<Settings, ConfError> {
     Ok(settings)
 }
 
-/// The user by the real uid; a uid without a name gets one, since senders are told apart by it.
-fn caller() -> Caller {
-    let uid = host::real_uid();
-    let name = uid.and_then(host::user_name);
-    let name = name.unwrap_or_else(|| uid.map_or_else(|| "unknown".into(), |uid| format!("uid{uid}")));
-    Caller { uid, name }
-}
-
 /// `-f`: empty and `<>` are the null sender.
 fn sender(text: &str, domain: &str) -> Result<String, Refused> {
     if text.is_empty() || text == "<>" {
@@ -249,10 +243,10 @@ fn add_recipient(
 }
 
 /// The row's state: where it came from, and what the sender wants to hear about its delivery (RFC 3461).
-fn state(options: &Options, caller: &Caller, recipients: usize) -> Value {
+fn state(options: &Options, user: &str, recipients: usize) -> Value {
     let mut state = json!({
         "local_origin": true,
-        "origin": { "auth_user": caller.name, "listener": "sendmail" },
+        "origin": { "auth_user": user, "listener": "sendmail" },
     });
     let mut dsn = serde_json::Map::new();
     if let Some(notify) = &options.notify {

@@ -17,7 +17,7 @@ const MAX_ENCODED_TEXT: usize = 63;
 /// What the fields are made of.
 pub struct Facts<'a> {
     pub user: &'a str,
-    pub uid: Option<u32>,
+    pub uid: u32,
     pub host: &'a str,
     pub domain: &'a str,
     /// The envelope sender; empty: null.
@@ -102,8 +102,7 @@ fn without_blind_copies(block: &[u8], out: &mut Vec<u8>) {
 fn added_fields(block: &[u8], facts: &Facts<'_>) -> String {
     let fields = header::fields(block);
     let is_missing = |name: &str| !fields.iter().any(|field| is_one_of(field, &[name]));
-    let uid = facts.uid.unwrap_or(u32::MAX);
-    let mut added = trace::received_local(facts.user, uid, facts.host, facts.id, facts.unix_seconds);
+    let mut added = trace::received_local(facts.user, facts.uid, facts.host, facts.id, facts.unix_seconds);
     if is_missing("Date") {
         let _ = write!(added, "Date: {}\r\n", trace::date(facts.unix_seconds));
     }
