@@ -10,7 +10,7 @@ mod input;
 mod options;
 
 use crate::mail::address::{self, Address};
-use crate::mail::{header, split};
+use crate::mail::split;
 use crate::proto::conf::{Conf, ConfError};
 use crate::sql::ops::Admission;
 use crate::sql::{Db, Error, Purpose};
