@@ -187,6 +187,11 @@ pub fn log(level: Level, stage: &str, message: &str, pairs: &[(&str, &dyn Displa
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
+/// For a program that parses its own options.
+pub fn set_log_level(level: Level) {
+    THRESHOLD.store(level as u8, Ordering::Relaxed);
+}
+
 /// The level in force, for a worker that is to log as much as its dispatcher.
 pub fn log_level() -> Level {
     let number = THRESHOLD.load(Ordering::Relaxed);
@@ -222,7 +227,7 @@ fn find(name: &OsStr) -> Option<&'static Program> {
 fn main() -> ExitCode {
     set_hook(Box::new(log_panic));
     if let Some(level) = std::env::var_os("PEPSI_LOG").as_deref().and_then(Level::parse) {
-        THRESHOLD.store(level as u8, Ordering::Relaxed);
+        set_log_level(level);
     }
     let mut args = std::env::args_os();
     let called = args.next().unwrap_or_default();
@@ -294,9 +299,10 @@ enum Parsed {
 fn parse(program: &'static Program, args: Vec<OsString>) -> Result<Parsed, lexopt::Error> {
     use lexopt::Arg::{Long, Short, Value};
     if program.options == Options::Own {
-        return Ok(match args.first().and_then(|first| first.to_str()) {
-            Some("--help") => Parsed::Print(help(program)),
-            Some("--version") => Parsed::Print(version(program)),
+        // As the only argument these mean what they mean everywhere; sendmail's own -h and -V take a value.
+        return Ok(match args.as_slice() {
+            [only] if only == "-h" || only == "--help" => Parsed::Print(help(program)),
+            [only] if only == "-V" || only == "--version" => Parsed::Print(version(program)),
             _ => Parsed::Run(Invocation { program: program.name, config: None, args }),
         });
     }
@@ -310,9 +316,9 @@ fn parse(program: &'static Program, args: Vec<OsString>) -> Result<Parsed, lexop
                 let level = Level::parse(&value).ok_or_else(|| {
                     format!("no log level '{}': error, warning, info or debug", value.display())
                 })?;
-                THRESHOLD.store(level as u8, Ordering::Relaxed);
+                set_log_level(level);
             }
-            Short('v') | Long("verbose") => THRESHOLD.store(Level::Debug as u8, Ordering::Relaxed),
+            Short('v') | Long("verbose") => set_log_level(Level::Debug),
             Short('h') | Long("help") => return Ok(Parsed::Print(help(program))),
             Short('V') | Long("version") => return Ok(Parsed::Print(version(program))),
             Value(subcommand) => {
