@@ -14,9 +14,6 @@ use std::process::{ChildStdin, ChildStdout, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::time::Duration;
 
-#[cfg(test)]
-mod tests;
-
 /// After the first SIGTERM or SIGINT the process ends within this many seconds even if its loop is frozen: longer
 /// than an orderly shutdown takes (3 s for the workers and a few statements), shorter than a supervisor waits.
 const FROZEN_SECONDS: u32 = 8;
@@ -321,7 +318,26 @@ pub fn shut_down(socket: RawFd) {
     unsafe { libc::shutdown(socket, libc::SHUT_RDWR) };
 }
 
+/// The effective user's number.
+pub fn uid() -> u32 {
+    // SAFETY: geteuid takes nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// The host's own name as the kernel has it; bytes that are not UTF-8 are replaced.
+pub fn hostname() -> io::Result<String> {
+    // One byte more than the call is told of, and zeroed: it always ends in a NUL.
+    let mut name = [0u8; 257];
+    // SAFETY: the buffer is valid for the length given.
+    checked(unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) })?;
+    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+    Ok(String::from_utf8_lossy(&name[..end]).into_owned())
+}
+
 /// The C convention: -1 means errno.
 fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,9 +17,6 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 
-#[cfg(test)]
-mod tests;
-
 /// What is read of one worker in one turn: the capacity of a pipe, and room for the longest line.
 const TURN_BYTES: usize = 64 * 1024;
 
@@ -315,3 +312,6 @@ impl Child {
         log(level, &self.stage, message, &[("pid", &self.pid), ("why", &why)]);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -297,3 +297,29 @@ fn a_socket_that_is_shut_down_ends_for_both() {
     assert_eq!(right.read(&mut [0; 1]).unwrap(), 0);
     shut_down(i32::MAX);
 }
+
+#[test]
+fn knows_host_and_user() {
+    assert_eq!(hostname().unwrap(), fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim_end());
+    let uids = status_field(std::process::id(), "Uid");
+    assert_eq!(uid().to_string(), uids.split_whitespace().nth(1).unwrap());
+}
+
+#[test]
+fn merged_signals_hide_no_child() {
+    const NAME: &str = "merged_signals_hide_no_child";
+    if !plays(NAME) {
+        assert!(copy_of_us(NAME).wait().unwrap().success());
+        return;
+    }
+    let mut signals = Signals::install().unwrap();
+    let mut living: BTreeSet<u32> = (0..8).map(|_| spawn(&mut shell("read line")).unwrap().pid).collect();
+    // Their input is closed, so they end at about the same time; we look only once some signal came.
+    while !living.is_empty() {
+        poll(&mut [PollFd::input(signals.fd())], Some(PATIENCE)).unwrap();
+        assert!(signals.take().child, "a child was missed");
+        while let Some((pid, _)) = reap(None).unwrap() {
+            assert!(living.remove(&pid));
+        }
+    }
+}
