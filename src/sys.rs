@@ -242,7 +242,6 @@ pub fn spawn(command: &mut Command) -> io::Result<Spawned> {
 fn spawn_sealed(command: &mut Command, seal: Seal, parent: u32) -> io::Result<Spawned> {
     // SAFETY: `before_exec` makes async-signal-safe calls only and allocates nothing.
     unsafe { command.pre_exec(move || before_exec(parent, &seal)) };
-    #[expect(clippy::zombie_processes, reason = "reap() waits for it")]
     let child = command.spawn()?;
     Ok(Spawned { pid: child.id(), stdin: child.stdin, stdout: child.stdout })
 }

@@ -113,7 +113,7 @@ impl Reader {
                 return Ok(value);
             }
             let (least, most) = (range.start().as_secs(), range.end().as_secs());
-            Err(section.error(option, &format!("{option} must be from {least} s to {most} s")))
+            Err(section.error(option, &format!("must be from {least} s to {most} s")))
         });
         micros(value)
     }
@@ -143,5 +143,109 @@ pub fn overlay(conf: &mut Conf, rows: &[(String, String, String)]) {
         if is_stage {
             conf.overlay(section, option, value);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::conf::Sources;
+
+    fn conf(text: &str) -> Conf {
+        let sources = Sources { variable: &|_| None, inline: &|name| Err(format!("no {name}")) };
+        Conf::parse("test.conf", text, &sources).unwrap()
+    }
+
+    #[test]
+    fn an_empty_file_means_the_defaults() {
+        let options = Options::read(&conf("")).unwrap();
+        let settings = Settings {
+            poll_interval: 30_000_000,
+            stats_interval: 60_000_000,
+            worker_idle_timeout: 5_000_000,
+            fair: true,
+            fair_half_life: 60_000_000,
+            fair_fifo_percent: 10,
+        };
+        assert_eq!(options.settings, settings);
+        assert_eq!(options.database, "postgres:///pepsi");
+        assert_eq!(options.workers_config, None);
+        assert!(options.unknown.is_empty());
+    }
+
+    #[test]
+    fn every_option_is_read() {
+        let text = "[pepsi-dispatch]\nCONFIG_FILE = /etc/other.conf\nPOLL_INTERVAL = 1 min\nSTATS_INTERVAL = 2 s\n\
+                    FAIR_SCHEDULING = no\nFAIR_HALF_LIFE = 10 s\nFAIR_FIFO_PERCENT = 0\nWORKER_IDLE_TIMEOUT = 0 s\n\
+                    [pepsi-postgres]\nCONFIG = postgres:///other\n";
+        let options = Options::read(&conf(text)).unwrap();
+        let settings = Settings {
+            poll_interval: 60_000_000,
+            stats_interval: 2_000_000,
+            worker_idle_timeout: 0,
+            fair: false,
+            fair_half_life: 10_000_000,
+            fair_fifo_percent: 0,
+        };
+        assert_eq!(options.settings, settings);
+        assert_eq!(options.database, "postgres:///other");
+        assert_eq!(options.workers_config, Some(PathBuf::from("/etc/other.conf")));
+    }
+
+    // Req: CLI3, CLI5
+    #[test]
+    fn every_wrong_value_is_reported_with_its_place() {
+        let text = "[pepsi-dispatch]\nPOLL_INTERVAL = 0 s\nSTATS_INTERVAL = forever\nFAIR_FIFO_PERCENT = 101\n\
+                    FAIR_SCHEDULING = maybe\nFAIR_HALF_LIFE = 10 parsecs\nWORKER_IDLE_TIMEOUT = 25 h\n";
+        let errors = Options::read(&conf(text)).unwrap_err();
+        let mut lines: Vec<u32> = errors.iter().map(|error| error.line).collect();
+        lines.sort_unstable();
+        assert_eq!(lines, [2, 3, 4, 5, 6, 7]);
+        let first = errors.iter().find(|error| error.line == 2).unwrap();
+        assert_eq!(
+            first.to_string(),
+            "test.conf:2: [pepsi-dispatch] POLL_INTERVAL: must be from 1 s to 86400 s"
+        );
+    }
+
+    #[test]
+    fn an_unknown_option_is_only_a_warning() {
+        let text = "[pepsi-dispatch]\nPOLL_INTERVALL = 5 s\n[pepsi]\nALLOW_FUSION = yes\nCOLOUR = red\n";
+        let unknown = Options::read(&conf(text)).unwrap().unknown;
+        assert_eq!(unknown.iter().map(|warning| warning.line).collect::<Vec<_>>(), [2, 5]);
+    }
+
+    // Req: C1
+    #[test]
+    fn the_overlay_is_for_stages_alone() {
+        let mut conf = conf("[pepsi-postgres]\nCONFIG = postgres:///here\n[stage-init]\nPROGRAM = one\n");
+        let row = |section: &str, option: &str, value: &str| (section.into(), option.into(), value.into());
+        let rows = [
+            row("pepsi-postgres", "CONFIG", "postgres:///elsewhere"),
+            row("pepsi-dispatch", "POLL_INTERVAL", "1 h"),
+            row("paths", "stage-init", "x"),
+            row("listener-a", "PORT", "1"),
+            row("STAGE-init", "program", "two"),
+            row("stage-new", "PROGRAM", "three"),
+            row("é", "PROGRAM", "four"),
+        ];
+        overlay(&mut conf, &rows);
+        let options = Options::read(&conf).unwrap();
+        assert_eq!(
+            (options.database.as_str(), options.settings.poll_interval),
+            ("postgres:///here", 30_000_000)
+        );
+        assert!(conf.section("listener-a").is_none() && conf.section("paths").is_none());
+        let graph = Graph::parse(&conf).unwrap();
+        let programs: Vec<&str> = graph.stages.iter().map(|stage| stage.program.as_str()).collect();
+        assert_eq!(programs, ["two", "three"]);
+    }
+
+    #[test]
+    fn for_ever_is_a_number_that_can_be_added_to() {
+        assert!(micros(Duration::MAX) < Micros::MAX / 1000);
+        let graph = Graph::parse(&conf("[stage-init]\nPROGRAM = one\nMAX_RUNTIME = 1 h\n")).unwrap();
+        let specs = stage_specs(&graph);
+        assert_eq!((specs[0].name.as_str(), specs[0].max_runtime), ("init", 3_600_000_000));
     }
 }
