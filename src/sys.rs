@@ -10,12 +10,9 @@ use std::fs;
 use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{ChildStdin, ChildStdout, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::time::Duration;
-
-#[cfg(test)]
-mod tests;
 
 /// After the first SIGTERM or SIGINT the process ends within this many seconds even if its loop is frozen: longer
 /// than an orderly shutdown takes (3 s for the workers and a few statements), shorter than a supervisor waits.
@@ -215,6 +212,14 @@ fn process_id(pid: u32) -> libc::pid_t {
     pid
 }
 
+/// A child that was started. Only [`reap`] waits for it: the standard library's handle would wait a second time, for
+/// a number that may be another process's by then.
+pub struct Spawned {
+    pub pid: u32,
+    pub stdin: Option<ChildStdin>,
+    pub stdout: Option<ChildStdout>,
+}
+
 /// How a child's inherited descriptors are kept from its program: by one system call, or, on a kernel before
 /// Linux 5.11, one by one from a list made before the fork.
 enum Seal {
@@ -226,7 +231,7 @@ enum Seal {
 /// signals at their default and unblocked, no descriptor but 0, 1 and 2.
 ///
 /// The leash does not hold over an exec of a set-id program, nor for the child's own children.
-pub fn spawn(command: &mut Command) -> io::Result<Child> {
+pub fn spawn(command: &mut Command) -> io::Result<Spawned> {
     // SAFETY: close_range takes three numbers; from the last possible descriptor on there is none to close.
     let range =
         unsafe { libc::syscall(libc::SYS_close_range, u32::MAX, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
@@ -234,10 +239,11 @@ pub fn spawn(command: &mut Command) -> io::Result<Child> {
     spawn_sealed(command, seal, std::process::id())
 }
 
-fn spawn_sealed(command: &mut Command, seal: Seal, parent: u32) -> io::Result<Child> {
+fn spawn_sealed(command: &mut Command, seal: Seal, parent: u32) -> io::Result<Spawned> {
     // SAFETY: `before_exec` makes async-signal-safe calls only and allocates nothing.
     unsafe { command.pre_exec(move || before_exec(parent, &seal)) };
-    command.spawn()
+    let child = command.spawn()?;
+    Ok(Spawned { pid: child.id(), stdin: child.stdin, stdout: child.stdout })
 }
 
 /// Runs in the child. Descriptors are marked close-on-exec rather than closed: among them is the one by which the
@@ -319,9 +325,9 @@ pub fn uid() -> u32 {
 
 /// The host's own name as the kernel has it; bytes that are not UTF-8 are replaced.
 pub fn hostname() -> io::Result<String> {
-    // One more than the kernel's limit (64) and POSIX's (255), and zeroed: it always ends in a NUL.
+    // One byte more than the call is told of, and zeroed: it always ends in a NUL.
     let mut name = [0u8; 257];
-    // SAFETY: the buffer is valid for the length given, one less than it has.
+    // SAFETY: the buffer is valid for the length given.
     checked(unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) })?;
     let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
     Ok(String::from_utf8_lossy(&name[..end]).into_owned())
@@ -331,3 +337,6 @@ pub fn hostname() -> io::Result<String> {
 fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
+
+#[cfg(test)]
+mod tests;
