@@ -8,6 +8,7 @@ mod error;
 pub mod ops;
 pub mod queue;
 pub mod row;
+pub mod schema;
 
 pub use error::Error;
 
@@ -51,13 +52,7 @@ pub struct Db {
 impl Db {
     /// Connects to `[pepsi-postgres] CONFIG`; `postgres:///name` means the socket folder and the OS user.
     pub fn connect(url: &str, program: &str, purpose: Purpose) -> Result<Db, Error> {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        connect::Target::parse(url, &variable)?.open(program, purpose)
-    }
-
-    /// Whether the installed schema is this release's; the error says which it is.
-    pub fn check_schema(&mut self) -> Result<(), Error> {
-        unimplemented!()
+        connect::Target::from_environment(url)?.open(program, purpose)
     }
 
     fn query(&mut self, statement: &Statement, parameters: &Parameters<'_>) -> Result<Vec<Row>, Error> {
