@@ -35,12 +35,9 @@ pub fn load_config(explicit: Option<&Path>) -> Result<Loaded, String> {
         return Err("the name of the configuration file is empty".into());
     }
     let path = std::path::absolute(&path).map_err(|error| cannot_read(&path, &error))?;
-    let text = read_text(&path, MAX_CONFIG)?;
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    let sources = Sources {
-        variable: &|name| std::env::var(name).ok(),
-        inline: &|name| read_text(&folder.join(name), MAX_CONFIG),
-    };
+    let text = read_text(&path).map_err(|error| cannot_read(&path, &error))?;
+    let sources =
+        Sources { variable: &|name| std::env::var(name).ok(), inline: &|name| read_text(Path::new(name)) };
     let conf = Conf::parse(&path.to_string_lossy(), &text, &sources).map_err(|error| error.to_string())?;
     Ok(Loaded { conf, path })
 }
@@ -72,13 +69,13 @@ fn cannot_read(path: &Path, error: &dyn std::fmt::Display) -> String {
     format!("cannot read the configuration file {}: {error}", path.display())
 }
 
-/// A whole file as text, at most `max` bytes of it; the error names the file.
-fn read_text(path: &Path, max: u64) -> Result<String, String> {
-    let bytes = read_bytes(path, max).map_err(|error| cannot_read(path, &error))?;
+/// A whole configuration file; the error is a clause.
+fn read_text(path: &Path) -> Result<String, String> {
+    let bytes = read_bytes(path, MAX_CONFIG).map_err(|error| error.to_string())?;
     String::from_utf8(bytes).map_err(|error| {
         let bad = error.utf8_error().valid_up_to();
         let line = error.as_bytes()[..bad].iter().filter(|byte| **byte == b'\n').count() + 1;
-        format!("{}:{line}: not UTF-8", path.display())
+        format!("not UTF-8 in line {line}")
     })
 }
 

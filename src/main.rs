@@ -157,9 +157,9 @@ impl Level {
     }
 }
 
-/// A message and each value are cut there, so that a line stays one atomic write to a pipe in all but absurd cases.
+/// A message and a stage's name are cut there, values by `log_value`: a line stays bounded whatever comes from outside.
 const MAX_MESSAGE: usize = 2048;
-const MAX_VALUE: usize = 512;
+const MAX_STAGE: usize = 128;
 
 static THRESHOLD: AtomicU8 = AtomicU8::new(Level::Info as u8);
 static PROGRAM: OnceLock<&'static str> = OnceLock::new();
@@ -176,11 +176,11 @@ pub fn log(level: Level, stage: &str, message: &str, pairs: &[(&str, &dyn Displa
     }
     let _ = write!(line, "{} {}", level.name(), PROGRAM.get().unwrap_or(&"pepsi"));
     if !stage.is_empty() {
-        let _ = write!(line, " [{}]", text::escape(stage, MAX_VALUE));
+        let _ = write!(line, " [{}]", text::escape(stage, MAX_STAGE));
     }
     let _ = write!(line, " {}", text::escape(message, MAX_MESSAGE));
     for (key, value) in pairs {
-        let _ = write!(line, " {key}={}", text::log_value(&text::escape(&value.to_string(), MAX_VALUE)));
+        let _ = write!(line, " {key}={}", text::log_value(&value.to_string()));
     }
     line.push('\n');
     // Standard error is not buffered: one write(2). Where it cannot be written, nothing can be said about it.

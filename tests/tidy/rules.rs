@@ -33,10 +33,10 @@ impl Source {
         found.map(|(number, _)| format!("{}:{}: {token} {why}", self.path, number + 1)).collect()
     }
 
-    /// The line where the unit tests begin: by convention they are the end of the file, or a file `tests.rs`.
+    /// The line where the unit tests begin: by convention they are the end of the file, or a file of their own.
     fn tests_begin(&self) -> usize {
         let lines: Vec<&str> = self.text.lines().collect();
-        if self.path.ends_with("/tests.rs") {
+        if self.path.ends_with("/tests.rs") || self.path.ends_with("_tests.rs") {
             return 0;
         }
         let is_start = |pair: &[&str]| pair[0].trim() == "#[cfg(test)]" && pair[1].trim().starts_with("mod ");
