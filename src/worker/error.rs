@@ -1,0 +1,42 @@
+//! Why a stage could not conclude a message, and the little of its work that is to be kept all the same.
+//!
+//! An error is the host's fault, to be tried again, unless the stage says that it is the message's (requirement S1): a
+//! defect taken for a host fault costs retries, the opposite costs mail. The text is for operators; it never reaches a
+//! sender (S5).
+
+use crate::sql::row::Content;
+use serde_json::{Value, json};
+use std::fmt::Display;
+use std::path::Path;
+
+/// What a stage returns instead of a concluded message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StageError {
+    pub text: String,
+    pub is_permanent: bool,
+    /// Columns and state keys that are written whatever becomes of the message; mostly none.
+    pub content: Content,
+    pub merge: Value,
+}
+
+impl StageError {
+    /// A fault of the host: the message waits and is tried again.
+    pub fn host(text: impl Into<String>) -> StageError {
+        StageError { text: text.into(), is_permanent: false, content: Content::default(), merge: json!({}) }
+    }
+
+    /// A host fault of an action on a file or folder, such as `write`.
+    pub fn io(action: &str, path: &Path, error: impl Display) -> StageError {
+        StageError::host(format!("cannot {action} {}: {error}", path.display()))
+    }
+
+    /// The message's own fault: it fails at once (S3).
+    pub fn permanent(self) -> StageError {
+        StageError { is_permanent: true, ..self }
+    }
+
+    /// With what is to be kept; `Context::stop` calls it.
+    pub fn keeping(self, content: Content, merge: Value) -> StageError {
+        StageError { content, merge, ..self }
+    }
+}
