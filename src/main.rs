@@ -3,6 +3,7 @@
 //! Everything a program prints about its own state goes through `log`; standard output belongs to results (and, in a
 //! worker, to the line protocol). No input makes this file panic, and a panic elsewhere ends in one line and code 70.
 
+mod config;
 mod dispatch;
 mod host;
 mod ingress;

@@ -131,7 +131,8 @@ mod tests {
     #[test]
     fn a_host_fault_waits_longer_each_time() {
         for (failures, minutes) in [(0, 1), (1, 2), (2, 4), (3, 8), (4, 16), (5, 32), (6, 60), (70, 60)] {
-            let head = head(json!({ "temporary_failures": failures }), Duration::from_secs(60), Some("bounce"));
+            let head =
+                head(json!({ "temporary_failures": failures }), Duration::from_secs(60), Some("bounce"));
             let outcome = after_error(StageError::host("no\0t now"), &head);
             let expected = Duration::from_secs(minutes * 60);
             let pause = pause_of(&outcome);
@@ -176,7 +177,10 @@ mod tests {
     // Req: S3
     #[test]
     fn a_permanent_error_fails_at_once_whatever_the_bounce_stage() {
-        let outcome = after_error(StageError::host("bad").permanent(), &head(json!({}), Duration::ZERO, Some("bounce")));
+        let outcome = after_error(
+            StageError::host("bad").permanent(),
+            &head(json!({}), Duration::ZERO, Some("bounce")),
+        );
         assert_eq!(outcome.to, Move::Fail);
         assert_eq!(
             outcome.merge,

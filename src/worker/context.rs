@@ -70,7 +70,9 @@ impl Context {
     pub fn new(mut row: Row, loaded: Load, route: Rc<Route>) -> Context {
         let state = match row.state.take() {
             Value::Object(state) => state,
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                Map::new()
+            }
         };
         Context { row, state, loaded, route, touched: Touched::default(), merge: Map::new() }
     }
@@ -136,7 +138,10 @@ impl Context {
         if self.loaded >= load {
             return Ok(());
         }
-        Err(StageError::host(format!("the stage declares {:?} and uses what only {load:?} loads", self.loaded)))
+        Err(StageError::host(format!(
+            "the stage declares {:?} and uses what only {load:?} loads",
+            self.loaded
+        )))
     }
 }
 
@@ -308,3 +313,7 @@ fn clean(value: Value) -> Value {
         Value::Null | Value::Bool(_) | Value::Number(_) => value,
     }
 }
+
+#[cfg(test)]
+#[path = "context_tests.rs"]
+mod tests;

@@ -14,6 +14,7 @@ use crate::sql::Error;
 use crate::sql::row::{Load, Move, Row};
 use crate::{Level, exit, log};
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::io::{BufRead, ErrorKind, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -122,29 +123,33 @@ impl<S: Store> Worker<'_, S> {
 
     /// The row, with the connection made anew once: a database that was restarted while this worker was idle costs nothing.
     fn load(&mut self, asked: Asked) -> Result<Option<Row>, Step> {
-        for is_last in [false, true] {
-            let store = match self.store.as_mut() {
-                Some(store) => store,
-                None => self.store.insert((self.connect)().map_err(|error| cannot_connect(&error))?),
-            };
-            match store.load(asked.id, self.load) {
-                Ok(row) => return Ok(row),
-                Err(Error::Lost(_)) if !is_last => self.store = None,
-                Err(Error::Refused(text)) => return Err(self.set_aside(asked, &text)),
-                Err(error) => return Err(self.defer(asked, "", &error)),
-            }
+        let is_new = self.store.is_none();
+        let load = self.load;
+        let mut loaded = self.connected()?.load(asked.id, load);
+        if !is_new && matches!(loaded, Err(Error::Lost(_))) {
+            self.store = None;
+            loaded = self.connected()?.load(asked.id, load);
         }
-        // The last round returns whatever happens.
-        unreachable!("the loop over two tries ended")
+        match loaded {
+            Ok(row) => Ok(row),
+            Err(Error::Refused(text) | Error::Setup(text)) => Err(self.set_aside(asked, &text)),
+            Err(error) => Err(self.defer(asked, "", &error)),
+        }
+    }
+
+    fn connected(&mut self) -> Result<&mut S, Step> {
+        Ok(match self.store.take() {
+            Some(store) => self.store.insert(store),
+            None => self.store.insert((self.connect)().map_err(|error| cannot_connect(&error))?),
+        })
     }
 
     /// A row that cannot be read in full, such as one with a damaged body: a host fault, if the rest of it can be read.
     fn set_aside(&mut self, asked: Asked, text: &str) -> Step {
-        let again = self.store.as_mut().map(|store| store.load(asked.id, Load::Metadata));
-        let row = match again {
-            Some(Ok(row)) => row,
-            Some(Err(error)) => return self.defer(asked, "", &error),
-            None => return self.defer(asked, "", &Error::Refused(text.to_owned())),
+        let row = match self.connected().map(|store| store.load(asked.id, Load::Metadata)) {
+            Ok(Ok(row)) => row,
+            Ok(Err(error)) => return self.defer(asked, "", &error),
+            Err(step) => return step,
         };
         match self.admit(asked, row) {
             Ok((row, served)) => {
@@ -172,7 +177,10 @@ impl<S: Store> Worker<'_, S> {
             Some(claim) if !is_running || claim != row.claim => return Err(gone(asked, &row.stage)),
             Some(_) => {}
             None if !is_running => {
-                return refuse(&row.stage, &format!("it is {}, and only a running one is handled", row.status));
+                return refuse(
+                    &row.stage,
+                    &format!("it is {}, and only a running one is handled", row.status),
+                );
             }
             None => {}
         }
@@ -190,7 +198,7 @@ impl<S: Store> Worker<'_, S> {
         };
         match self.write(head, &outcome) {
             // Refused for what the stage wanted to write: that it is put off can still be written.
-            Err(Error::Refused(text)) if is_done => {
+            Err(Error::Refused(text) | Error::Setup(text)) if is_done => {
                 let outcome = blame(StageError::host(format!("cannot write the outcome: {text}")), head);
                 let written = self.write(head, &outcome);
                 self.answer(asked, head, &outcome, written)
@@ -238,16 +246,14 @@ impl<S: Store> Worker<'_, S> {
 fn blame(error: StageError, head: &Head) -> Outcome {
     let text = error.text.clone();
     let outcome = after_error(error, head);
-    let (level, message) = match &outcome.to {
-        Move::Pause { .. } => (Level::Warning, "put off after an error"),
-        Move::Advance { .. } => (Level::Warning, "given up after an error"),
-        Move::Fail | Move::Finish => (Level::Error, "failed"),
+    let (level, message, after) = match &outcome.to {
+        Move::Pause { pause_us } => (Level::Warning, "put off after an error", Some(pause_us / 1_000_000)),
+        Move::Advance { .. } => (Level::Warning, "given up after an error", None),
+        Move::Fail | Move::Finish => (Level::Error, "failed", None),
     };
-    let seconds = match &outcome.to {
-        Move::Pause { pause_us } => pause_us / 1_000_000,
-        Move::Advance { .. } | Move::Fail | Move::Finish => 0,
-    };
-    log(level, &head.route.stage, message, &[("id", &head.id), ("error", &text), ("retry_s", &seconds)]);
+    let after = after.map_or_else(String::new, |seconds| format!("{seconds} s"));
+    let pairs: [(&str, &dyn Display); 3] = [("id", &head.id), ("error", &text), ("retry_in", &after)];
+    log(level, &head.route.stage, message, if after.is_empty() { &pairs[..2] } else { &pairs });
     outcome
 }
 
@@ -263,7 +269,9 @@ fn cannot_connect(error: &Error) -> Step {
     Step::Leave(match error {
         Error::Overloaded(_) => exit::TEMPORARY,
         // Not 78 for the last two either: after an answer that would be a strike. The next worker refuses to start.
-        Error::Lost(_) | Error::Conflict(_) | Error::Refused(_) | Error::Setup(_) | Error::Schema(_) => exit::IO,
+        Error::Lost(_) | Error::Conflict(_) | Error::Refused(_) | Error::Setup(_) | Error::Schema(_) => {
+            exit::IO
+        }
     })
 }
 

@@ -11,6 +11,7 @@
 
 use super::{Context, Done, Kind, Load, Stage, StageError};
 use crate::proto::conf::{ConfError, Section};
+use crate::proto::graph;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -97,7 +98,8 @@ impl If {
         let field = Field::read(section)?;
         let operator = Operator::read(section, &field, case_sensitive)?;
         section.required("NEXT_STAGE")?;
-        let then_stage = section.required("THEN_STAGE")?.to_lowercase();
+        section.required("THEN_STAGE")?;
+        let then_stage = graph::stage_option(section, "THEN_STAGE")?.unwrap_or_default();
         Ok(If { field, operator, negate: section.boolean("NEGATE", false)?, case_sensitive, then_stage })
     }
 
@@ -129,7 +131,7 @@ impl Field {
         };
         if path.is_empty() || path.iter().any(String::is_empty) {
             let wanted = "mail_from, rcpt_to, header_from, subject, size or state.PATH";
-            return Err(section.error("FIELD", &format!("FIELD '{name}' is none of {wanted}")));
+            return Err(section.error("FIELD", &format!("\"{name}\" is none of {wanted}")));
         }
         Ok(Field::State(path))
     }
@@ -173,19 +175,20 @@ impl Operator {
             }
         }
         let [(name, value)] = set.as_slice() else {
-            let (second, found) = match set.get(1) {
-                Some((second, _)) => (*second, "more than one"),
-                None => ("FIELD", "none"),
-            };
-            let message = format!("exactly one of {} is wanted, and there is {found}", OPERATORS.join(", "));
-            return Err(section.error(second, &message));
+            let all = OPERATORS.join(", ");
+            return Err(match set.get(1) {
+                Some((second, _)) => {
+                    section.error(second, &format!("is one too many: exactly one of {all} is wanted"))
+                }
+                None => section.error("", &format!("exactly one of {all} is wanted, and there is none")),
+            });
         };
         let number = || {
             if !matches!(field, Field::Size | Field::State(_)) {
-                return Err(section.error(name, &format!("{name} asks for a number: FIELD is size or state.PATH")));
+                return Err(section.error(name, "compares numbers, and FIELD is neither size nor state.PATH"));
             }
             Number::parse(value)
-                .ok_or_else(|| section.error(name, &format!("{name} '{value}' is not a decimal number")))
+                .ok_or_else(|| section.error(name, &format!("\"{value}\" is not a decimal number")))
         };
         let text = || fold(value, case_sensitive).into_owned();
         Ok(match *name {
@@ -201,7 +204,8 @@ impl Operator {
     }
 
     fn holds(&self, found: &[Found<'_>], case_sensitive: bool) -> bool {
-        let any = |test: &dyn Fn(&str) -> bool| found.iter().any(|one| test(&fold(&one.text, case_sensitive)));
+        let any =
+            |test: &dyn Fn(&str) -> bool| found.iter().any(|one| test(&fold(&one.text, case_sensitive)));
         let ordered = |number: &Number, wanted: Ordering| {
             let values = found.iter().filter_map(|one| Number::parse(&one.text));
             values.into_iter().any(|value| value.compare(number) == wanted)
@@ -220,7 +224,9 @@ impl Operator {
             Operator::Glob(pattern) => any(&|text| matches_glob(pattern, text)),
             Operator::Less(number) => ordered(number, Ordering::Less),
             Operator::More(number) => ordered(number, Ordering::Greater),
-            Operator::Present(wanted) => found.iter().any(|one| !one.text.is_empty() || one.is_number) == *wanted,
+            Operator::Present(wanted) => {
+                found.iter().any(|one| !one.text.is_empty() || one.is_number) == *wanted
+            }
         }
     }
 }

@@ -166,7 +166,9 @@ fn plain_glob(pattern: &[char], text: &[char]) -> bool {
     match pattern.split_first() {
         None => text.is_empty(),
         Some(('*', rest)) => (0..=text.len()).any(|skip| plain_glob(rest, &text[skip..])),
-        Some((c, rest)) => text.split_first().is_some_and(|(t, more)| (*c == '?' || c == t) && plain_glob(rest, more)),
+        Some((c, rest)) => {
+            text.split_first().is_some_and(|(t, more)| (*c == '?' || c == t) && plain_glob(rest, more))
+        }
     }
 }
 

@@ -95,16 +95,18 @@ fn conclude(mut message: Context, refused: &[Refused]) -> Done {
 
 impl RelayToMaildir {
     fn read(section: &Section<'_>) -> Result<RelayToMaildir, ConfError> {
-        section.required("MAILDIR")?;
         let text = section.template("MAILDIR", &VARIABLES)?.unwrap_or_default();
+        if text.is_empty() {
+            return Err(section.error("MAILDIR", "is missing or empty"));
+        }
         let template = Template::parse(&text)
-            .map_err(|clause| section.error("MAILDIR", &format!("MAILDIR '{text}' {clause}")))?;
+            .map_err(|clause| section.error("MAILDIR", &format!("\"{text}\" {clause}")))?;
         let line_end = section.get("LINE_END")?.unwrap_or_else(|| "lf".into());
         let lf = match line_end.to_ascii_lowercase().as_str() {
             "lf" => true,
             "crlf" => false,
             _ => {
-                return Err(section.error("LINE_END", &format!("LINE_END '{line_end}' is neither lf nor crlf")));
+                return Err(section.error("LINE_END", &format!("\"{line_end}\" is neither lf nor crlf")));
             }
         };
         let add_trace = section.boolean("ADD_TRACE", true)?;
