@@ -5,7 +5,7 @@
 //! fails (S3). All of that is decided here without a clock, from the row as it was loaded; the runtime does the writing.
 
 use super::context::{Outcome, Route};
-use super::error::StageError;
+use super::error::{Kept, StageError};
 use crate::proto::text;
 use crate::sql::row::{Load, Move, Row};
 use crate::sql::{Db, Error};
@@ -63,10 +63,12 @@ impl Head {
 
 /// What becomes of a message whose stage returned `error`.
 pub fn after_error(error: StageError, head: &Head) -> Outcome {
-    let StageError { text, is_permanent, content, mut merge } = error;
     let route = &head.route;
     let has_time = head.age <= route.max_lifetime;
-    merge["last_error"] = json!(text::for_database(text.as_bytes(), MAX_ERROR));
+    let is_permanent = error.is_permanent;
+    let last_error = text::for_database(error.text.as_bytes(), MAX_ERROR);
+    let Kept { content, mut merge } = error.into_kept();
+    merge["last_error"] = json!(last_error);
     if !is_permanent && has_time {
         merge["temporary_failures"] = json!(head.failures.saturating_add(1));
         let pause = retry_pause(head.failures, head.id);

@@ -5,7 +5,7 @@
 //! a setter changed is written together with the transition, and nothing else is (A3). State is merged, key by key of its
 //! top level (A4). Nothing here touches the database: the runtime writes what `Done` holds.
 
-use super::error::StageError;
+use super::error::{Kept, StageError};
 use crate::mail::header;
 use crate::sql::row::{Content, Load, Move, Row};
 use serde_json::{Map, Value};
@@ -275,7 +275,7 @@ impl Context {
     /// recipients that are left. An error returned without this drops the changes.
     pub fn stop(self, error: StageError) -> StageError {
         let Outcome { content, merge, to: _ } = self.into_outcome(Move::Fail);
-        error.keeping(content, merge)
+        error.keeping(Kept { content, merge })
     }
 
     fn conclude(self, to: Move) -> Done {

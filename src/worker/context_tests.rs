@@ -132,6 +132,8 @@ fn an_error_keeps_what_it_was_given_and_nothing_else() {
     message.keep_recipients(&[1]);
     let error = message.stop(StageError::host("later"));
     assert_eq!((error.text.as_str(), error.is_permanent), ("later", false));
-    assert_eq!(error.content.rcpt_to, Some(vec!["b@x".into()]));
-    assert_eq!(error.merge["dsn"]["rcpt"], json!([2]));
+    let kept = error.into_kept();
+    assert_eq!(kept.content.rcpt_to, Some(vec!["b@x".into()]));
+    assert_eq!(kept.merge["dsn"]["rcpt"], json!([2]));
+    assert_eq!(StageError::host("x").into_kept(), Kept { content: Content::default(), merge: json!({}) });
 }

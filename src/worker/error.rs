@@ -14,7 +14,13 @@ use std::path::Path;
 pub struct StageError {
     pub text: String,
     pub is_permanent: bool,
-    /// Columns and state keys that are written whatever becomes of the message; mostly none.
+    /// Mostly none; on the heap, as errors are passed through every call.
+    kept: Option<Box<Kept>>,
+}
+
+/// Columns and state keys (an object) that are written whatever becomes of the message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kept {
     pub content: Content,
     pub merge: Value,
 }
@@ -22,7 +28,7 @@ pub struct StageError {
 impl StageError {
     /// A fault of the host: the message waits and is tried again.
     pub fn host(text: impl Into<String>) -> StageError {
-        StageError { text: text.into(), is_permanent: false, content: Content::default(), merge: json!({}) }
+        StageError { text: text.into(), is_permanent: false, kept: None }
     }
 
     /// A host fault of an action on a file or folder, such as `write`.
@@ -36,7 +42,12 @@ impl StageError {
     }
 
     /// With what is to be kept; `Context::stop` calls it.
-    pub fn keeping(self, content: Content, merge: Value) -> StageError {
-        StageError { content, merge, ..self }
+    pub fn keeping(self, kept: Kept) -> StageError {
+        StageError { kept: Some(Box::new(kept)), ..self }
+    }
+
+    /// What is to be kept, if only nothing.
+    pub fn into_kept(self) -> Kept {
+        self.kept.map_or_else(|| Kept { content: Content::default(), merge: json!({}) }, |kept| *kept)
     }
 }

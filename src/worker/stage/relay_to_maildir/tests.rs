@@ -257,8 +257,9 @@ fn recipients_that_were_reached_are_not_tried_again() {
     message.state = json!({ "dsn": { "rcpt": ["g", "b", "n", "o"] } });
     let error = base.run("${local}", "", message).unwrap_err();
     assert!(!error.is_permanent);
-    assert_eq!(error.content.rcpt_to, Some(vec!["bad@x".into(), "@x".into()]));
-    assert_eq!(error.merge, json!({ "dsn": { "rcpt": ["b", "n"] } }));
+    let kept = error.into_kept();
+    assert_eq!(kept.content.rcpt_to, Some(vec!["bad@x".into(), "@x".into()]));
+    assert_eq!(kept.merge, json!({ "dsn": { "rcpt": ["b", "n"] } }));
     base.only("good");
     base.only("other");
 }
