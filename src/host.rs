@@ -5,6 +5,7 @@
 //! socket, no plug-in is loaded for it. What cannot be found has a plain default, so that only the configuration fails.
 
 use crate::proto::conf::{Conf, Sources};
+use crate::sys;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -34,12 +35,9 @@ pub fn load_config(explicit: Option<&Path>) -> Result<Loaded, String> {
         return Err("the name of the configuration file is empty".into());
     }
     let path = std::path::absolute(&path).map_err(|error| cannot_read(&path, &error))?;
-    let text = read_text(&path, MAX_CONFIG)?;
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    let sources = Sources {
-        variable: &|name| std::env::var(name).ok(),
-        inline: &|name| read_text(&folder.join(name), MAX_CONFIG),
-    };
+    let text = read_text(&path).map_err(|error| cannot_read(&path, &error))?;
+    let sources =
+        Sources { variable: &|name| std::env::var(name).ok(), inline: &|name| read_text(Path::new(name)) };
     let conf = Conf::parse(&path.to_string_lossy(), &text, &sources).map_err(|error| error.to_string())?;
     Ok(Loaded { conf, path })
 }
@@ -71,13 +69,13 @@ fn cannot_read(path: &Path, error: &dyn std::fmt::Display) -> String {
     format!("cannot read the configuration file {}: {error}", path.display())
 }
 
-/// A whole file as text, at most `max` bytes of it; the error names the file.
-fn read_text(path: &Path, max: u64) -> Result<String, String> {
-    let bytes = read_bytes(path, max).map_err(|error| cannot_read(path, &error))?;
+/// A whole configuration file; the error is a clause.
+fn read_text(path: &Path) -> Result<String, String> {
+    let bytes = read_bytes(path, MAX_CONFIG).map_err(|error| error.to_string())?;
     String::from_utf8(bytes).map_err(|error| {
         let bad = error.utf8_error().valid_up_to();
         let line = error.as_bytes()[..bad].iter().filter(|byte| **byte == b'\n').count() + 1;
-        format!("{}:{line}: not UTF-8", path.display())
+        format!("not UTF-8 in line {line}")
     })
 }
 
@@ -90,22 +88,18 @@ fn read_bytes(path: &Path, max: u64) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The kernel's host name, `localhost` where there is none.
+/// The kernel's host name, `localhost` where it is none that fits into a header field.
 pub fn hostname() -> String {
-    first_name("/proc/sys/kernel/hostname").unwrap_or_else(|| "localhost".into())
+    sys::hostname().ok().and_then(|name| host_name(name.as_bytes())).unwrap_or_else(|| "localhost".into())
 }
 
 /// The domain of local addresses: /etc/mailname, else the host's name.
 pub fn mail_name() -> String {
-    first_name("/etc/mailname").unwrap_or_else(hostname)
+    let file = read_bytes(Path::new("/etc/mailname"), MAX_SMALL).unwrap_or_default();
+    host_name(file.split(|byte| *byte == b'\n').next().unwrap_or_default()).unwrap_or_else(hostname)
 }
 
-/// The first line of a file when it is a plain host name: it goes into header fields and addresses as it is.
-fn first_name(path: &str) -> Option<String> {
-    let bytes = read_bytes(Path::new(path), MAX_SMALL).ok()?;
-    host_name(bytes.split(|byte| *byte == b'\n').next().unwrap_or_default())
-}
-
+/// A plain host name, or nothing: it goes into header fields and addresses as it is.
 fn host_name(line: &[u8]) -> Option<String> {
     let name = std::str::from_utf8(line).ok()?.trim().trim_end_matches('.');
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
@@ -114,21 +108,18 @@ fn host_name(line: &[u8]) -> Option<String> {
     is_name.then(|| name.to_owned())
 }
 
-/// The user who started this process, also where the binary is set-id: the real uid.
-pub fn real_uid() -> Option<u32> {
-    status_uid(&read_bytes(Path::new("/proc/self/status"), MAX_SMALL).ok()?, 0)
+/// Whether this process has another user's or group's rights than the one who started it, by a set-id bit.
+pub fn is_set_id() -> bool {
+    is_set_id_status(&read_bytes(Path::new("/proc/self/status"), MAX_SMALL).unwrap_or_default())
 }
 
-/// The user whose rights this process has.
-pub fn effective_uid() -> Option<u32> {
-    status_uid(&read_bytes(Path::new("/proc/self/status"), MAX_SMALL).ok()?, 1)
-}
-
-/// The `column`th number of the `Uid:` line: real, effective, saved, file system.
-fn status_uid(status: &[u8], column: usize) -> Option<u32> {
-    let text = std::str::from_utf8(status).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    line.split_ascii_whitespace().nth(column)?.parse().ok()
+/// The `Uid:` and `Gid:` lines hold the real and then the effective number.
+fn is_set_id_status(status: &[u8]) -> bool {
+    String::from_utf8_lossy(status).lines().any(|line| {
+        let numbers = line.strip_prefix("Uid:").or_else(|| line.strip_prefix("Gid:")).unwrap_or_default();
+        let mut numbers = numbers.split_ascii_whitespace();
+        numbers.next() != numbers.next()
+    })
 }
 
 /// The login name of `uid` in /etc/passwd; `None` where it has no entry there.
@@ -176,10 +167,10 @@ mod tests {
     }
 
     #[test]
-    fn the_uid_line_is_read_by_column() {
-        let status = b"Name:\tx\nUid:\t1000\t0\t0\t0\nGid:\t5\t5\t5\t5\n";
-        assert_eq!((status_uid(status, 0), status_uid(status, 1)), (Some(1000), Some(0)));
-        assert_eq!(status_uid(b"Name:\tx\n", 0), None);
+    fn a_set_id_process_is_told_by_its_numbers() {
+        assert!(!is_set_id_status(b"Name:\tx 1\nUid:\t5\t5\t5\t5\nGid:\t6\t6\t6\t6\n"));
+        assert!(is_set_id_status(b"Uid:\t1000\t0\t0\t0\nGid:\t6\t6\t6\t6\n"));
+        assert!(is_set_id_status(b"Uid:\t5\t5\t5\t5\nGid:\t6\t7\t7\t7\n"));
     }
 
     // Req: CLI5

@@ -158,9 +158,9 @@ impl Level {
     }
 }
 
-/// A message and each value are cut there, so that a line stays one atomic write to a pipe in all but absurd cases.
+/// A message and a stage's name are cut there, values by `log_value`: a line stays bounded whatever comes from outside.
 const MAX_MESSAGE: usize = 2048;
-const MAX_VALUE: usize = 512;
+const MAX_STAGE: usize = 128;
 
 static THRESHOLD: AtomicU8 = AtomicU8::new(Level::Info as u8);
 static PROGRAM: OnceLock<&'static str> = OnceLock::new();
@@ -177,15 +177,20 @@ pub fn log(level: Level, stage: &str, message: &str, pairs: &[(&str, &dyn Displa
     }
     let _ = write!(line, "{} {}", level.name(), PROGRAM.get().unwrap_or(&"pepsi"));
     if !stage.is_empty() {
-        let _ = write!(line, " [{}]", text::escape(stage, MAX_VALUE));
+        let _ = write!(line, " [{}]", text::escape(stage, MAX_STAGE));
     }
     let _ = write!(line, " {}", text::escape(message, MAX_MESSAGE));
     for (key, value) in pairs {
-        let _ = write!(line, " {key}={}", text::log_value(&text::escape(&value.to_string(), MAX_VALUE)));
+        let _ = write!(line, " {key}={}", text::log_value(&value.to_string()));
     }
     line.push('\n');
     // Standard error is not buffered: one write(2). Where it cannot be written, nothing can be said about it.
     let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// For a program that parses its own options.
+pub fn set_log_level(level: Level) {
+    THRESHOLD.store(level as u8, Ordering::Relaxed);
 }
 
 /// The level in force, for a worker that is to log as much as its dispatcher.
@@ -223,7 +228,7 @@ fn find(name: &OsStr) -> Option<&'static Program> {
 fn main() -> ExitCode {
     set_hook(Box::new(log_panic));
     if let Some(level) = std::env::var_os("PEPSI_LOG").as_deref().and_then(Level::parse) {
-        THRESHOLD.store(level as u8, Ordering::Relaxed);
+        set_log_level(level);
     }
     let mut args = std::env::args_os();
     let called = args.next().unwrap_or_default();
@@ -295,9 +300,10 @@ enum Parsed {
 fn parse(program: &'static Program, args: Vec<OsString>) -> Result<Parsed, lexopt::Error> {
     use lexopt::Arg::{Long, Short, Value};
     if program.options == Options::Own {
-        return Ok(match args.first().and_then(|first| first.to_str()) {
-            Some("--help") => Parsed::Print(help(program)),
-            Some("--version") => Parsed::Print(version(program)),
+        // As the only argument these mean what they mean everywhere; sendmail's own -h and -V take a value.
+        return Ok(match args.as_slice() {
+            [only] if only == "-h" || only == "--help" => Parsed::Print(help(program)),
+            [only] if only == "-V" || only == "--version" => Parsed::Print(version(program)),
             _ => Parsed::Run(Invocation { program: program.name, config: None, args }),
         });
     }
@@ -311,9 +317,9 @@ fn parse(program: &'static Program, args: Vec<OsString>) -> Result<Parsed, lexop
                 let level = Level::parse(&value).ok_or_else(|| {
                     format!("no log level '{}': error, warning, info or debug", value.display())
                 })?;
-                THRESHOLD.store(level as u8, Ordering::Relaxed);
+                set_log_level(level);
             }
-            Short('v') | Long("verbose") => THRESHOLD.store(Level::Debug as u8, Ordering::Relaxed),
+            Short('v') | Long("verbose") => set_log_level(Level::Debug),
             Short('h') | Long("help") => return Ok(Parsed::Print(help(program))),
             Short('V') | Long("version") => return Ok(Parsed::Print(version(program))),
             Value(subcommand) => {

@@ -3,7 +3,7 @@
 
 use super::error::{self, Error};
 use super::{Db, Purpose};
-use crate::host;
+use crate::{host, sys};
 use postgres::config::{Host, SslMode};
 use postgres::{Client, Config, NoTls, SimpleQueryMessage};
 use std::collections::BTreeMap;
@@ -206,7 +206,7 @@ fn parse_url(url: &str) -> Result<Config, Error> {
 }
 
 fn os_user() -> Option<String> {
-    host::effective_uid().and_then(host::user_name)
+    host::user_name(sys::uid())
 }
 
 /// The first usual folder with this port's socket in it; the first of all when no server runs.
