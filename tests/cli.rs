@@ -188,8 +188,8 @@ fn a_wrong_command_line_is_a_usage_error() {
         refused(&run(&[program, "-c"]), 64, &["-c"]);
         refused(&run(&[program, "-L", "loud", word]), 64, &["'loud'", "warning"]);
         refused(&run(&[program, "--log="]), 64, &["error, warning, info or debug"]);
-        refused(&run(&[program, "frobnicate"]), 64, &["frobnicate"]);
-        refused(&run(&[program, word, "superfluous"]), 64, &["superfluous"]);
+        refused(&run(&[program, "frobnicate"]), 64, &[program]);
+        refused(&run(&[program, word, "superfluous"]), 64, &[program]);
         refused(&run_with(&[], &[&program, &OsStr::from_bytes(b"\xff")]), 64, &[program]);
     }
 }
