@@ -3,6 +3,7 @@
 //! Everything a program prints about its own state goes through `log`; standard output belongs to results (and, in a
 //! worker, to the line protocol). No input makes this file panic, and a panic elsewhere ends in one line and code 70.
 
+mod config;
 mod dispatch;
 mod host;
 mod ingress;
@@ -99,7 +100,7 @@ const STAGE_USAGE: &str = "worker    read ids on standard input until it ends, a
 const SETUP_USAGE: &str = "schema [--create-database]
             install what is missing; run again, it changes nothing
   status    say what is installed";
-const QUEUE_USAGE: &str = "list [--json] [--stage S] [--status S] [--sender A] [--recipient A] [--limit N]
+const QUEUE_USAGE: &str = "list [--json] [--stage S] [--status S] [--sender KEY] [--rcpt ADDRESS] [--limit N]
   show [--json] ID";
 
 const GLOBAL_HELP: &str = "

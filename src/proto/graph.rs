@@ -153,7 +153,7 @@ fn positive(section: &Section<'_>, option: &str, default: Duration) -> Result<Du
 }
 
 /// A stage's name in lower case. An empty value is none, so that an overlay can take a successor away.
-fn stage_option(section: &Section<'_>, option: &str) -> Result<Option<String>, ConfError> {
+pub fn stage_option(section: &Section<'_>, option: &str) -> Result<Option<String>, ConfError> {
     let name = section.get(option)?.unwrap_or_default().to_ascii_lowercase();
     if name.is_empty() {
         return Ok(None);
