@@ -3,6 +3,7 @@
 //! Every statement is a file of its own (`*.sql`), runs as one transaction of its own, READ COMMITTED, and is prepared
 //! once per connection. Statements name everything with its schema; the session's search_path holds pg_catalog alone.
 
+mod clean;
 mod connect;
 mod error;
 pub mod ops;
@@ -37,6 +38,13 @@ struct Statement {
     /// Completes "cannot ..." in an error.
     purpose: &'static str,
     text: &'static str,
+}
+
+/// The longest pause, ten years: beyond it a sum with the time of day would leave the range of a timestamp some day.
+const MAX_PAUSE_US: i64 = 3_652 * 86_400 * 1_000_000;
+
+fn pause(pause_us: u64) -> i64 {
+    i64::try_from(pause_us).unwrap_or(MAX_PAUSE_US).min(MAX_PAUSE_US)
 }
 
 type Parameters<'a> = [&'a (dyn ToSql + Sync)];
