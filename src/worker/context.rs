@@ -7,7 +7,8 @@
 
 use super::error::{Kept, StageError};
 use crate::mail::header;
-use crate::sql::row::{Content, Load, Move, Row};
+pub use crate::sql::row::Load;
+use crate::sql::row::{Content, Move, Row};
 use serde_json::{Map, Value};
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,13 +16,15 @@ use std::time::Duration;
 /// The longest pause: a later one would only be an overflow somewhere.
 const MAX_PAUSE: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// What a stage's section says of the way onward. Stage names are in lower case.
+/// What a stage goes by besides its own options. Stage names are in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     pub stage: String,
     pub next: Option<String>,
     pub bounce: Option<String>,
     pub max_lifetime: Duration,
+    /// This host's name, for what has to be told apart from other hosts'.
+    pub host: String,
 }
 
 /// What one statement writes: the columns that were rewritten, the keys laid over the state (an object), and the move.
@@ -84,6 +87,10 @@ impl Context {
     /// The stage that the message is at.
     pub fn stage(&self) -> &str {
         &self.route.stage
+    }
+
+    pub fn host(&self) -> &str {
+        &self.route.host
     }
 
     /// The envelope sender; empty for the null sender.

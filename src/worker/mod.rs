@@ -159,6 +159,7 @@ fn check(kind: &Kind, conf: &Conf, stage: &Section) -> Result<Served, ConfError>
         next: stage.next.clone(),
         bounce: stage.bounce.clone(),
         max_lifetime: stage.max_lifetime,
+        host: host::hostname(),
     };
     Ok(Served { stage: (kind.check)(&section)?, route: Rc::new(route) })
 }
