@@ -217,7 +217,7 @@ fn an_unusable_configuration_is_named_with_file_and_line() {
     for program in programs() {
         for (file, parts) in [
             (&broken, &["broken.conf:3:"][..]),
-            (&bytes, &["bytes.conf", "line 2"]),
+            (&bytes, &["bytes.conf:2:", "\\xff"]),
             (&nested, &["nested.conf:1:", "none.conf"]),
             (&missing, &["missing.conf", "No such file"]),
             (&folder.0, &["directory"]),
