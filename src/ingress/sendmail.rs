@@ -91,14 +91,13 @@ fn send(options: &Options) -> Result<(), Refused> {
     };
     let mut recipients = Vec::new();
     for text in &options.recipients {
-        let parsed = address::parse(text);
-        add_recipient(&mut recipients, parsed.map_err(|error| error.0), text, &settings.domain)?;
+        let parsed = address::parse(text).map_err(|error| format!("'{text}' {}", error.0));
+        add_recipient(&mut recipients, parsed, &settings.domain)?;
     }
     let original = input::read_message(&mut std::io::stdin().lock(), settings.size_limit, options.dot_ends)?;
     if options.header_recipients {
         for piece in compose::header_recipients(&original) {
-            let shown = piece.as_ref().map(ToString::to_string).unwrap_or_default();
-            add_recipient(&mut recipients, piece, &shown, &settings.domain)?;
+            add_recipient(&mut recipients, piece, &settings.domain)?;
         }
     }
     if recipients.is_empty() {
@@ -118,8 +117,8 @@ fn send(options: &Options) -> Result<(), Refused> {
             domain: &settings.domain,
             sender: &sender,
             full_name: options.full_name.as_deref(),
-            id: &compose::unique_id(host::wall_clock_us(), std::process::id()),
-            unix_seconds: host::wall_clock_us() / 1_000_000,
+            now_us: host::wall_clock_us(),
+            pid: std::process::id(),
         },
         options.header_recipients,
     );
@@ -206,7 +205,7 @@ fn sender(text: &str, domain: &str) -> Result<String, Refused> {
     }
     match address::parse(text) {
         Ok(address) => Ok(qualify(address, domain).to_string()),
-        Err(error) => refuse(exit::DATA, format!("sender '{text}': {}", error.0)),
+        Err(error) => refuse(exit::DATA, format!("sender '{text}' {}", error.0)),
     }
 }
 
@@ -221,17 +220,13 @@ fn qualify(mut address: Address, domain: &str) -> Address {
 fn add_recipient(
     list: &mut Vec<String>,
     parsed: Result<Address, String>,
-    text: &str,
     domain: &str,
 ) -> Result<(), Refused> {
     let address = match parsed {
         Ok(address) => qualify(address, domain),
-        Err(error) if text.is_empty() => {
-            return refuse(exit::DATA, format!("recipient in the header: {error}"));
-        }
-        Err(error) => return refuse(exit::DATA, format!("recipient '{text}': {error}")),
+        Err(error) => return refuse(exit::DATA, format!("recipient {error}")),
     };
-    let address = Address { domain: address.domain.to_lowercase(), ..address }.to_string();
+    let address = Address { domain: address.domain_lower(), ..address }.to_string();
     if list.contains(&address) {
         return Ok(());
     }

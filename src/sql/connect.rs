@@ -39,16 +39,20 @@ const WAY_OUT: &str = "see [pepsi-postgres] CONFIG";
 
 /// Where a URL leads, with all defaults filled in.
 pub(super) struct Target {
-    pub config: Config,
+    config: Config,
     pub database: String,
-    pub user: String,
+    user: String,
     host: String,
 }
 
 impl Target {
+    pub(super) fn from_environment(url: &str) -> Result<Target, Error> {
+        Target::parse(url, &|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+    }
+
     /// As libpq does, what the URL leaves out comes from PGHOST, PGPORT, PGUSER, PGPASSWORD, then the socket folder and
     /// the OS user.
-    pub(super) fn parse(url: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Target, Error> {
+    fn parse(url: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Target, Error> {
         let mut config = parse_url(url)?;
         if config.get_ports().is_empty() {
             let port = match variable("PGPORT") {

@@ -3,11 +3,13 @@
 //! Every statement is a file of its own (`*.sql`), runs as one transaction of its own, READ COMMITTED, and is prepared
 //! once per connection. Statements name everything with its schema; the session's search_path holds pg_catalog alone.
 
+mod clean;
 mod connect;
 mod error;
 pub mod ops;
 pub mod queue;
 pub mod row;
+pub mod schema;
 
 pub use error::Error;
 
@@ -38,6 +40,13 @@ struct Statement {
     text: &'static str,
 }
 
+/// The longest pause, ten years: beyond it a sum with the time of day would leave the range of a timestamp some day.
+const MAX_PAUSE_US: i64 = 3_652 * 86_400 * 1_000_000;
+
+fn pause(pause_us: u64) -> i64 {
+    i64::try_from(pause_us).unwrap_or(MAX_PAUSE_US).min(MAX_PAUSE_US)
+}
+
 type Parameters<'a> = [&'a (dyn ToSql + Sync)];
 
 /// One open connection, READ COMMITTED, with its prepared statements.
@@ -51,13 +60,7 @@ pub struct Db {
 impl Db {
     /// Connects to `[pepsi-postgres] CONFIG`; `postgres:///name` means the socket folder and the OS user.
     pub fn connect(url: &str, program: &str, purpose: Purpose) -> Result<Db, Error> {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        connect::Target::parse(url, &variable)?.open(program, purpose)
-    }
-
-    /// Whether the installed schema is this release's; the error says which it is.
-    pub fn check_schema(&mut self) -> Result<(), Error> {
-        unimplemented!()
+        connect::Target::from_environment(url)?.open(program, purpose)
     }
 
     fn query(&mut self, statement: &Statement, parameters: &Parameters<'_>) -> Result<Vec<Row>, Error> {

@@ -3,6 +3,25 @@
 //! Database work is one job at a time: after `Action::Job` no other job is issued until its `Event::Reply` came, so
 //! the machine always knows what may have been committed. Every write about a row carries the claim it acts under
 //! (requirement D4), so a write that is repeated after a lost reply changes nothing the second time.
+//!
+//! Jobs are issued at `Event::Turn` alone, one a turn, after all that happened is known; `deadline` says at once when
+//! another waits. A claimed row is at any time in exactly one place: it waits at its stage, is with one worker, or in
+//! an unresolved write (`held` is their union); what a row owes when it leaves a worker is decided in `verdict`.
+
+mod chance;
+mod claims;
+mod jobs;
+mod journal;
+mod pool;
+mod pressure;
+mod stats;
+mod stop;
+mod strike;
+mod turn;
+mod upkeep;
+mod verdict;
+mod worker;
+mod writes;
 
 /// Microseconds of the monotonic clock since an origin of the shell's choice.
 pub type Micros = u64;
@@ -251,22 +270,98 @@ pub enum Announcement {
 }
 
 /// The dispatcher's whole state.
-#[derive(Debug)]
-pub struct Machine {}
+#[derive(Clone, Debug)]
+pub struct Machine {
+    settings: Settings,
+    now: Micros,
+    chance: chance::Chance,
+    stages: Vec<pool::Stage>,
+    jobs: jobs::Jobs,
+    writes: writes::Writes,
+    claims: claims::Claims,
+    upkeep: upkeep::Upkeep,
+    stats: stats::Stats,
+    pressure: pressure::Pressure,
+    strikes: strike::Suspects,
+    journal: journal::Journal,
+    stop: Option<stop::Stop>,
+    last_worker: u64,
+    actions: Vec<Action>,
+    ended: bool,
+}
 
 impl Machine {
     /// `seed` drives the jitter of reconnects and the spread of pauses.
     pub fn new(settings: Settings, stages: Vec<StageSpec>, seed: u64) -> Machine {
-        let _ = (settings, stages, seed);
-        unimplemented!()
+        for spec in &stages {
+            assert!(spec.parallelism > 0 && spec.queue_limit > 0 && spec.max_messages > 0, "an empty pool");
+        }
+        let parallelism = stages.iter().map(|spec| spec.parallelism).collect();
+        Machine {
+            now: 0,
+            chance: chance::Chance::new(seed),
+            jobs: jobs::Jobs::new(),
+            writes: writes::Writes::new(),
+            claims: claims::Claims::new(settings.poll_interval, stages.len()),
+            upkeep: upkeep::Upkeep::new(settings.stats_interval),
+            stats: stats::Stats::new(settings.stats_interval),
+            pressure: pressure::Pressure::new(parallelism),
+            strikes: strike::Suspects::default(),
+            journal: journal::Journal::default(),
+            stages: stages.into_iter().map(pool::Stage::new).collect(),
+            settings,
+            stop: None,
+            last_worker: 0,
+            actions: Vec::new(),
+            ended: false,
+        }
     }
+
     /// Takes one event at `now` (never smaller than before) and says what to do, in order.
     pub fn step(&mut self, now: Micros, event: Event) -> Vec<Action> {
-        let _ = (now, event);
-        unimplemented!()
+        assert!(now >= self.now, "the clock went back");
+        self.now = now;
+        if self.ended {
+            return Vec::new();
+        }
+        match event {
+            Event::Start => self.jobs.start(now),
+            Event::Reply(reply) => self.reply(reply),
+            Event::ConnectionLost(error) => self.connection_lost(error),
+            Event::Notified => self.claims.expose(),
+            Event::SpawnFailed { worker, error } => self.worker(worker, worker::Input::Unstartable(error)),
+            Event::Ready { worker, claims: _ } => self.worker(worker, worker::Input::Ready),
+            Event::Answer { worker, status, report } => {
+                self.worker(worker, worker::Input::Answer { status, report });
+            }
+            Event::Garbage { worker, error } => self.worker(worker, worker::Input::Garbage(error)),
+            Event::Closed { worker } => self.worker(worker, worker::Input::Closed),
+            Event::Exited { worker, exit } => self.worker(worker, worker::Input::Exited(exit)),
+            Event::Terminate => self.terminate(),
+            Event::Turn => self.turn(),
+        }
+        self.hand_out();
+        std::mem::take(&mut self.actions)
     }
-    /// When to step `Turn` next if nothing happens before.
-    pub fn deadline(&self) -> Option<Micros> {
-        unimplemented!()
+
+    /// Every claim that is ours: in a pipeline, waiting for one, or in a write that is not known to be done.
+    pub fn held(&self) -> Vec<Claim> {
+        let rows = self.stages.iter().flat_map(pool::Stage::rows).map(|row| row.claim);
+        rows.chain(self.writes.rows()).collect()
+    }
+
+    /// Adds one log line; `stage` is an index, None where no stage is meant.
+    fn log(&mut self, level: Severity, stage: Option<usize>, message: String) {
+        let stage = stage.map_or(String::new(), |index| self.stages[index].spec.name.clone());
+        self.actions.push(Action::Log { level, stage, message });
+    }
+
+    /// As `log`, for a cause that may repeat often: one line an interval, with the number of those left out.
+    fn log_often(&mut self, level: Severity, stage: Option<usize>, cause: journal::Cause, message: String) {
+        match self.journal.admit(self.now, stage, cause) {
+            None => {}
+            Some(0) => self.log(level, stage, message),
+            Some(silent) => self.log(level, stage, format!("{message} ({silent} more like it before)")),
+        }
     }
 }

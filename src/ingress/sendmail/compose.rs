@@ -7,7 +7,6 @@
 use crate::mail::address::{self, Address};
 use crate::mail::{header, split, trace};
 use std::fmt::Write as _;
-use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// A display name is cut there.
 const MAX_NAME_CHARS: usize = 128;
@@ -23,13 +22,9 @@ pub struct Facts<'a> {
     /// The envelope sender; empty: null.
     pub sender: &'a str,
     pub full_name: Option<&'a str>,
-    pub id: &'a str,
-    pub unix_seconds: i64,
-}
-
-/// An id that no other message of this host has: the time, the process, and 64 random bits.
-pub fn unique_id(now_us: i64, process: u32) -> String {
-    format!("{now_us:x}.{process:x}.{:016x}", RandomState::new().build_hasher().finish())
+    /// Since 1970.
+    pub now_us: i64,
+    pub pid: u32,
 }
 
 /// The whole message. `remove_bcc` is for `-t`.
@@ -73,19 +68,17 @@ pub fn header_recipients(original: &[u8]) -> Vec<Result<Address, String>> {
     found
 }
 
-/// The original's own header: empty when its first line is no field. A leading line of an mbox file (`From ` with no
-/// colon) is passed over, as mail readers do.
+/// The original's own header: empty when its first line is no field. The `From ` line of an mbox file may stand above
+/// the first field and is passed over, as mail readers do; above anything else it is text.
 fn header_block(original: &[u8]) -> &[u8] {
-    let end = original.iter().position(|byte| *byte == b'\n').map_or(original.len(), |end| end + 1);
-    let first = &original[..end];
-    let is_mbox = first.starts_with(b"From ") || first.starts_with(b">From ");
-    if is_mbox || !header::fields(first).is_empty() { split::split(original).0 } else { &[] }
+    let mut lines = original.split_inclusive(|byte| *byte == b'\n');
+    let is_mbox = |line: &&[u8]| line.starts_with(b"From ") || line.starts_with(b">From ");
+    let first = lines.find(|line| !is_mbox(line)).unwrap_or_default();
+    if header::fields(first).is_empty() { &[] } else { split::split(original).0 }
 }
 
 fn is_one_of(field: &header::Field<'_>, names: &[&str]) -> bool {
-    // RFC 5322 section 4.5: the obsolete form has space before the colon.
-    let name = field.name.trim_ascii_end();
-    names.iter().any(|wanted| name.eq_ignore_ascii_case(wanted.as_bytes()))
+    names.iter().any(|wanted| field.name.eq_ignore_ascii_case(wanted.as_bytes()))
 }
 
 /// The block without Bcc and Resent-Bcc, folds included.
@@ -102,12 +95,14 @@ fn without_blind_copies(block: &[u8], out: &mut Vec<u8>) {
 fn added_fields(block: &[u8], facts: &Facts<'_>) -> String {
     let fields = header::fields(block);
     let is_missing = |name: &str| !fields.iter().any(|field| is_one_of(field, &[name]));
-    let mut added = trace::received_local(facts.user, facts.uid, facts.host, facts.id, facts.unix_seconds);
+    let now = facts.now_us.div_euclid(1_000_000);
+    let id = format!("{:x}.{:x}", facts.now_us, facts.pid);
+    let mut added = trace::received_local(facts.user, facts.uid, facts.host, &id, now);
     if is_missing("Date") {
-        let _ = write!(added, "Date: {}\r\n", trace::date(facts.unix_seconds));
+        let _ = write!(added, "Date: {}\r\n", trace::date(now));
     }
     if is_missing("Message-ID") {
-        let _ = write!(added, "Message-ID: <{}@{}>\r\n", facts.id, facts.domain);
+        let _ = write!(added, "Message-ID: {}\r\n", trace::message_id(facts.now_us, facts.pid, facts.domain));
     }
     if is_missing("From") {
         let own = format!("{}@{}", facts.user, facts.domain);
@@ -157,3 +152,7 @@ fn encoded_words(text: &str) -> String {
     let words: Vec<String> = words.iter().map(|word| format!("=?UTF-8?Q?{word}?=")).collect();
     words.join("\r\n ")
 }
+
+#[cfg(test)]
+#[path = "compose_tests.rs"]
+mod tests;

@@ -1,0 +1,352 @@
+//! The connection and the one job under way (requirements D1, D6, L2, W1): connect, lock, and what each reply means.
+//!
+//! Until the lock was first taken a failure to connect ends the dispatcher (CLI3); after that it reconnects for ever.
+
+use super::chance::Backoff;
+use super::journal::Cause;
+use super::worker::Row;
+use super::writes::What;
+use super::{Action, Announcement, Claimed, Fault, Job, Machine, Micros, Reply, Severity};
+
+/// Decorrelated jitter between attempts to connect (W1).
+const RECONNECT: Micros = 100_000;
+const LONGEST_RECONNECT: Micros = 10_000_000;
+/// The lock is tried this often, for so long (D1).
+const LOCK_RETRY: Micros = 500_000;
+const LOCK_WAIT: Micros = 10_000_000;
+
+/// What was asked of the database last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Connect,
+    Lock,
+    Write,
+    Reconcile,
+    Sweep,
+    Claim,
+    Flush,
+    Bodies,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    /// Before the start.
+    None,
+    Down {
+        retry_at: Micros,
+    },
+    /// Connected, without the lock.
+    Open {
+        retry_at: Micros,
+    },
+    /// Connected and locked.
+    Up,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Jobs {
+    link: Link,
+    under_way: Option<Kind>,
+    /// The lock was ours once.
+    established: bool,
+    /// The first reconcile is done, and the service manager knows.
+    announced: bool,
+    lock_until: Option<Micros>,
+    backoff: Backoff,
+}
+
+impl Jobs {
+    pub(super) fn new() -> Jobs {
+        Jobs {
+            link: Link::None,
+            under_way: None,
+            established: false,
+            announced: false,
+            lock_until: None,
+            backoff: Backoff::new(RECONNECT, LONGEST_RECONNECT),
+        }
+    }
+
+    pub(super) fn start(&mut self, now: Micros) {
+        self.link = Link::Down { retry_at: now };
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.link == Link::Up
+    }
+
+    pub(super) fn is_established(&self) -> bool {
+        self.established
+    }
+
+    /// While the link is not up: what is wanted next, and from when.
+    pub(super) fn wish(&self) -> Option<(Kind, Micros)> {
+        match self.link {
+            Link::None | Link::Up => None,
+            Link::Down { retry_at } => Some((Kind::Connect, retry_at)),
+            Link::Open { retry_at } => Some((Kind::Lock, retry_at)),
+        }
+    }
+
+    pub(super) fn issued(&mut self, kind: Kind) {
+        assert!(self.under_way.is_none(), "one job at a time");
+        self.under_way = Some(kind);
+    }
+
+    /// The end is near: connect without delay.
+    pub(super) fn hurry(&mut self, now: Micros) {
+        if let Link::Down { retry_at } = &mut self.link {
+            *retry_at = (*retry_at).min(now);
+        }
+        self.backoff = Backoff::new(RECONNECT, 2 * RECONNECT);
+    }
+}
+
+impl Machine {
+    /// The answer to the job under way.
+    pub(super) fn reply(&mut self, reply: Reply) {
+        let kind = self.jobs.under_way.take();
+        let fits = |kinds: &[Kind]| {
+            let kind = kind.filter(|kind| kinds.contains(kind));
+            kind.expect("a reply fits the job under way")
+        };
+        match reply {
+            Reply::Connected => {
+                fits(&[Kind::Connect]);
+                self.jobs.link = Link::Open { retry_at: self.now };
+            }
+            Reply::Locked => {
+                fits(&[Kind::Lock]);
+                self.locked();
+            }
+            Reply::LockHeld => {
+                fits(&[Kind::Lock]);
+                self.lock_later("another dispatcher works on this database; there may be only one");
+            }
+            Reply::Rows { rows, due_in } => {
+                fits(&[Kind::Claim]);
+                self.upkeep.earliest(self.now, due_in);
+                self.arrived(rows);
+            }
+            Reply::Swept { moved, due_in } => {
+                fits(&[Kind::Sweep]);
+                self.upkeep.swept(self.now, moved, due_in);
+                if moved > 0 {
+                    self.claims.expose();
+                }
+            }
+            Reply::Done => self.done(fits(&[Kind::Write, Kind::Reconcile, Kind::Flush, Kind::Bodies])),
+            Reply::Fault(fault) => {
+                let kind = kind.expect("a reply answers a job");
+                self.fault(kind, fault);
+            }
+            Reply::Fatal { code, error } => {
+                self.log(Severity::Error, None, error);
+                self.disconnected();
+                self.give_up(code);
+            }
+        }
+    }
+
+    fn locked(&mut self) {
+        if self.jobs.established {
+            self.log(Severity::Info, None, "connected to the database again".to_owned());
+        }
+        self.jobs.link = Link::Up;
+        self.jobs.established = true;
+        self.jobs.lock_until = None;
+        self.jobs.backoff.reset();
+        self.upkeep.connected(self.now);
+        self.claims.connected();
+    }
+
+    /// The lock is not ours: tried again for a while, then this dispatcher ends (D1, D6).
+    fn lock_later(&mut self, reason: &str) {
+        let until = *self.jobs.lock_until.get_or_insert(self.now.saturating_add(LOCK_WAIT));
+        if self.now >= until {
+            self.log(Severity::Error, None, format!("the dispatcher's lock was not to be had: {reason}"));
+            self.give_up(1);
+        } else {
+            let text = format!("waiting for the dispatcher's lock: {reason}");
+            self.log_often(Severity::Warning, None, Cause::Lock, text);
+        }
+        self.jobs.link = Link::Open { retry_at: self.now.saturating_add(LOCK_RETRY) };
+    }
+
+    /// Claimed rows came.
+    fn arrived(&mut self, rows: Vec<Claimed>) {
+        let number = |name: &str| self.stages.iter().position(|stage| stage.spec.name == name);
+        let placed: Vec<(Option<usize>, Claimed)> =
+            rows.into_iter().map(|row| (number(&row.stage), row)).collect();
+        let known = placed.iter().filter_map(|(stage, row)| Some(((*stage)?, row.row.id)));
+        self.claims.done(&known.collect::<Vec<_>>());
+        for (stage, Claimed { stage: name, row: claim, sender: _, strikes }) in placed {
+            match stage {
+                Some(stage) if self.stop.is_none() => {
+                    let alone = self.strikes.take(claim.id) || strikes > 0;
+                    self.stages[stage].waiting.push_back(Row { claim, strikes, alone });
+                }
+                Some(_) => self.writes.push(claim, What::Requeue),
+                None => {
+                    let text =
+                        format!("message {} was claimed for stage {name}, which has no section", claim.id);
+                    self.log_often(Severity::Error, None, Cause::Unknown, text);
+                    self.writes.push(claim, What::Requeue);
+                }
+            }
+        }
+    }
+
+    fn done(&mut self, kind: Kind) {
+        match kind {
+            Kind::Write => {
+                for written in self.writes.done() {
+                    match written.back_in {
+                        Some(0) => {
+                            self.claims.lower(written.row.id);
+                            self.claims.want();
+                        }
+                        Some(pause) => self.upkeep.due_in(self.now, pause),
+                        None => {}
+                    }
+                }
+            }
+            Kind::Reconcile => {
+                self.upkeep.reconciled();
+                self.claims.expose();
+                if !self.jobs.announced && self.stop.is_none() {
+                    self.jobs.announced = true;
+                    self.actions.push(Action::Announce(Announcement::Ready));
+                }
+            }
+            Kind::Flush => self.stats.done(),
+            Kind::Bodies => {}
+            Kind::Connect | Kind::Lock | Kind::Sweep | Kind::Claim => {
+                unreachable!("they have replies of their own")
+            }
+        }
+    }
+
+    fn fault(&mut self, kind: Kind, fault: Fault) {
+        let (conflict, error) = match fault {
+            Fault::Lost(error) => return self.broken(kind, &error),
+            Fault::Conflict(error) => (true, error),
+            Fault::Overloaded(error) | Fault::Refused(error) => (false, error),
+        };
+        if conflict {
+            self.stats.serialization_failure();
+        }
+        match kind {
+            Kind::Connect => self.broken(kind, &error),
+            Kind::Lock => self.lock_later(&error),
+            Kind::Claim => {
+                self.claims.refused(self.now, conflict, &mut self.chance);
+                self.log_often(
+                    Severity::Warning,
+                    None,
+                    Cause::Claim,
+                    format!("a claim was not done: {error}"),
+                );
+            }
+            Kind::Write => {
+                if self.writes.refused(self.now, &mut self.chance) == 1 {
+                    let text = format!("a write about a message was not done and is repeated: {error}");
+                    self.log_often(Severity::Warning, None, Cause::Write, text);
+                }
+            }
+            Kind::Reconcile | Kind::Sweep | Kind::Flush | Kind::Bodies => self.upkeep_refused(kind, &error),
+        }
+    }
+
+    fn upkeep_refused(&mut self, kind: Kind, error: &str) {
+        let what = match kind {
+            Kind::Reconcile => {
+                self.upkeep.reconcile_refused(self.now, &mut self.chance);
+                "the reconcile of running rows"
+            }
+            Kind::Sweep => {
+                self.upkeep.sweep_refused(self.now, &mut self.chance);
+                "the sweep of due rows"
+            }
+            Kind::Flush => {
+                self.stats.refused(self.now);
+                "the flush of statistics"
+            }
+            Kind::Bodies | Kind::Connect | Kind::Lock | Kind::Write | Kind::Claim => {
+                "the collection of bodies"
+            }
+        };
+        self.log_often(Severity::Warning, None, Cause::Upkeep, format!("{what} was not done: {error}"));
+    }
+
+    /// The connection cannot be made, or broke with a job under way.
+    fn broken(&mut self, kind: Kind, error: &str) {
+        if kind == Kind::Connect && !self.jobs.established {
+            self.log(Severity::Error, None, format!("no connection to the database: {error}"));
+            self.give_up(1);
+        }
+        if kind == Kind::Flush && self.stats.lost() {
+            let text =
+                "the connection broke during a flush of statistics: these figures are dropped".to_owned();
+            self.log(Severity::Warning, None, text);
+        }
+        self.connection_lost(error.to_owned());
+    }
+
+    /// The connection is gone; nothing is under way any more.
+    pub(super) fn connection_lost(&mut self, error: String) {
+        if self.jobs.is_busy() || self.jobs.link == Link::None {
+            return;
+        }
+        self.disconnected();
+        if self.stop.is_none() {
+            let text = format!("the database connection is lost, connecting again: {error}");
+            self.log_often(Severity::Warning, None, Cause::Connection, text);
+        }
+    }
+
+    fn disconnected(&mut self) {
+        self.writes.lost();
+        self.claims.lost();
+        self.upkeep.lost();
+        self.jobs.lock_until = None;
+        let delay = self.jobs.backoff.next(&mut self.chance);
+        self.jobs.link = Link::Down { retry_at: self.now.saturating_add(delay) };
+    }
+
+    /// Issues a job of this kind.
+    pub(super) fn issue(&mut self, kind: Kind) {
+        let job = match kind {
+            Kind::Connect => Some(Job::Connect),
+            Kind::Lock => Some(Job::Lock),
+            Kind::Write => self.writes.issue(self.now),
+            Kind::Reconcile => {
+                self.upkeep.reconcile_issued(self.now);
+                Some(Job::Reconcile { held: self.held() })
+            }
+            Kind::Sweep => {
+                self.upkeep.sweep_issued();
+                Some(Job::Sweep { limit: super::upkeep::SWEEP_LIMIT })
+            }
+            Kind::Claim => {
+                self.upkeep.claim_issued();
+                let asked = self.demand();
+                let names = |stage: usize| self.stages[stage].spec.name.clone();
+                Some(self.claims.issue(self.now, asked, names))
+            }
+            Kind::Flush => Some(Job::Flush(self.stats.issue(self.now))),
+            Kind::Bodies => {
+                self.upkeep.bodies_issued();
+                Some(Job::CollectBodies { limit: super::upkeep::BODIES_LIMIT })
+            }
+        };
+        if let Some(job) = job {
+            self.jobs.issued(kind);
+            self.actions.push(Action::Job(job));
+        }
+    }
+}

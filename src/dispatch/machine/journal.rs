@@ -1,0 +1,60 @@
+//! Keeps one cause that repeats from flooding the log: at most one line an interval for each stage and cause.
+
+use super::Micros;
+use std::collections::BTreeMap;
+
+/// How long a cause stays silent after a line of it.
+const SILENCE: Micros = 10_000_000;
+
+/// What may repeat for many rows, workers or attempts at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Cause {
+    /// Workers that end and blame nothing.
+    End,
+    /// Workers that are killed.
+    Kill,
+    /// Workers that end before they are ready.
+    Start,
+    /// Status 74.
+    DatabaseLost,
+    /// Status 75.
+    Overloaded,
+    /// Waiting for the advisory lock.
+    Lock,
+    /// Reconnecting.
+    Connection,
+    /// A claim that was not done.
+    Claim,
+    /// Upkeep or statistics that were not written.
+    Upkeep,
+    /// A write about a row that was not done.
+    Write,
+    /// Rows of a stage that no section names.
+    Unknown,
+    /// A report that names a stage without a section.
+    Report,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    until: Micros,
+    silent: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Journal {
+    entries: BTreeMap<(Option<usize>, Cause), Entry>,
+}
+
+impl Journal {
+    /// Some when a line may be written now, with the number of lines that were left out before it.
+    pub(super) fn admit(&mut self, now: Micros, stage: Option<usize>, cause: Cause) -> Option<u64> {
+        let entry = self.entries.entry((stage, cause)).or_insert(Entry { until: 0, silent: 0 });
+        if now < entry.until {
+            entry.silent += 1;
+            return None;
+        }
+        entry.until = now.saturating_add(SILENCE);
+        Some(std::mem::take(&mut entry.silent))
+    }
+}

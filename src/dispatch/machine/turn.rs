@@ -1,0 +1,132 @@
+//! The end of each round of events: timers are judged, then the most urgent job that is due is issued.
+//!
+//! `wishes` is the one list of jobs in the order of their urgency, each with the time from which it is wanted: the
+//! first that is due is issued, and the earliest is the deadline, so that the two cannot disagree.
+
+use super::claims::Asked;
+use super::jobs::Kind;
+use super::{Machine, Micros, Severity};
+
+type Wish = Option<(Kind, Micros)>;
+
+impl Machine {
+    pub(super) fn turn(&mut self) {
+        self.judge_workers();
+        self.expire();
+        self.turn_stop();
+        // What the timers freed is given out before capacities are counted.
+        self.hand_out();
+        if self.ended || self.jobs.is_busy() {
+            return;
+        }
+        let due = self.wishes().into_iter().flatten().find(|(_, at)| *at <= self.now);
+        if let Some((kind, _)) = due {
+            if kind == Kind::Flush {
+                self.flush_issued();
+            }
+            self.issue(kind);
+        }
+        if cfg!(debug_assertions) {
+            self.stages.iter().for_each(super::pool::Stage::audit);
+        }
+    }
+
+    fn judge_workers(&mut self) {
+        let idle = self.settings.worker_idle_timeout;
+        let late: Vec<_> = self.stages.iter().flat_map(|stage| stage.overstayed(self.now, idle)).collect();
+        for (worker, input) in late {
+            self.worker(worker, input);
+        }
+    }
+
+    /// Cooldowns, holds and cuts that are over are wakes.
+    fn expire(&mut self) {
+        for stage in 0..self.stages.len() {
+            if self.stages[stage].expire(self.now) {
+                self.claims.want();
+            }
+        }
+        for stage in self.pressure.expire(self.now) {
+            self.log(Severity::Info, Some(stage), "all workers are allowed here again".to_owned());
+            self.claims.want();
+        }
+    }
+
+    /// Rows that wait go to workers; those that would have to outwait a cooldown go back (P5).
+    pub(super) fn hand_out(&mut self) {
+        if self.stop.is_some() {
+            return;
+        }
+        for (index, stage) in self.stages.iter_mut().enumerate() {
+            let cap = self.pressure.cap(index);
+            for row in stage.hand_out(self.now, cap, &mut self.last_worker, &mut self.actions) {
+                self.writes.push(row.claim, super::writes::What::Requeue);
+            }
+        }
+    }
+
+    /// What a claim may ask for now; a stage without capacity is left out.
+    pub(super) fn demand(&self) -> Vec<Asked> {
+        let capacity = |stage: usize| self.stages[stage].capacity(self.pressure.cap(stage));
+        let all = (0..self.stages.len()).map(|stage| Asked { stage, capacity: capacity(stage) });
+        all.filter(|asked| asked.capacity > 0).collect()
+    }
+
+    fn wishes(&self) -> [Wish; 6] {
+        if let Some(stop) = &self.stop {
+            return if stop.database { self.last_wishes() } else { [None; 6] };
+        }
+        if !self.jobs.is_up() {
+            return [self.jobs.wish(), None, None, None, None, None];
+        }
+        let claim =
+            if self.writes.is_full() || self.demand().is_empty() { None } else { Some(self.claims.wish()) };
+        let idle = self.writes.is_empty() && self.stages.iter().all(super::pool::Stage::is_idle);
+        let claim = claim.map(|at| (Kind::Claim, at));
+        let sweep = self.upkeep.sweep_wish().map(|at| (Kind::Sweep, at));
+        // Many sweeps in a row let the claims in between.
+        let (first, second) = if self.upkeep.swept { (claim, sweep) } else { (sweep, claim) };
+        [
+            self.writes.wish().map(|at| (Kind::Write, at)),
+            self.upkeep.reconcile_wish().map(|at| (Kind::Reconcile, at)),
+            first,
+            second,
+            self.stats.wish(idle).map(|at| (Kind::Flush, at)),
+            self.upkeep.bodies_wish().map(|at| (Kind::Bodies, at)),
+        ]
+    }
+
+    /// While the dispatcher ends: what is owed, and nothing new.
+    fn last_wishes(&self) -> [Wish; 6] {
+        if !self.jobs.is_established() {
+            return [None; 6];
+        }
+        if !self.jobs.is_up() {
+            return [self.jobs.wish(), None, None, None, None, None];
+        }
+        [
+            self.writes.wish().map(|at| (Kind::Write, at)),
+            self.upkeep.reconcile_wish().map(|at| (Kind::Reconcile, at)),
+            self.last_flush().map(|at| (Kind::Flush, at)),
+            None,
+            None,
+            None,
+        ]
+    }
+
+    /// When to step `Turn` next if nothing happens before.
+    pub fn deadline(&self) -> Option<Micros> {
+        if self.ended {
+            return None;
+        }
+        let idle = self.settings.worker_idle_timeout;
+        let stages = self.stages.iter().filter_map(|stage| stage.deadline(idle));
+        let timers = stages.chain(self.pressure.deadline()).chain(self.stop_deadline()).min();
+        if self.jobs.is_busy() {
+            return timers;
+        }
+        let jobs = self.wishes().into_iter().flatten().map(|(_, at)| at).min();
+        // Nothing is ever due before now.
+        timers.into_iter().chain(jobs).min().map(|at| at.max(self.now))
+    }
+}

@@ -1,0 +1,138 @@
+//! Work on the queue as a whole: the reconcile of running rows (D2, D7), the sweep of due rows (E7), and the bodies
+//! that no row references (K4). All of it is timing; what a row owes is not decided here.
+
+use super::Micros;
+use super::chance::{Backoff, Chance};
+
+/// Due rows moved in one sweep (E7: bounded steps).
+pub(super) const SWEEP_LIMIT: u32 = 1000;
+/// Bodies deleted in one go (K4).
+pub(super) const BODIES_LIMIT: u32 = 10_000;
+/// A reconcile that a misbehaving worker asks for comes no sooner than this after the last one.
+const RECONCILE_GAP: Micros = 1_000_000;
+/// A sweep that moved nothing is not repeated sooner, whatever it says of the next due row.
+const SWEEP_GAP: Micros = 50_000;
+const RETRY: Micros = 1_000_000;
+const LONGEST_RETRY: Micros = 30_000_000;
+
+#[derive(Clone, Debug)]
+pub(super) struct Upkeep {
+    interval: Micros,
+    reconcile_at: Option<Micros>,
+    reconcile_last: Micros,
+    sweep_at: Option<Micros>,
+    sweep_not_before: Micros,
+    /// There was a sweep since the last claim: a claim that waits goes first now.
+    pub(super) swept: bool,
+    bodies_at: Option<Micros>,
+    backoff: Backoff,
+}
+
+impl Upkeep {
+    pub(super) fn new(interval: Micros) -> Upkeep {
+        Upkeep {
+            interval,
+            reconcile_at: None,
+            reconcile_last: 0,
+            sweep_at: None,
+            sweep_not_before: 0,
+            swept: false,
+            bodies_at: None,
+            backoff: Backoff::new(RETRY, LONGEST_RETRY),
+        }
+    }
+
+    pub(super) fn reconcile_wish(&self) -> Option<Micros> {
+        self.reconcile_at
+    }
+
+    pub(super) fn sweep_wish(&self) -> Option<Micros> {
+        self.sweep_at.map(|at| at.max(self.sweep_not_before))
+    }
+
+    pub(super) fn bodies_wish(&self) -> Option<Micros> {
+        self.bodies_at
+    }
+
+    /// A new connection: rows may be running that nobody holds, and paused rows may be due.
+    pub(super) fn connected(&mut self, now: Micros) {
+        self.reconcile_at = Some(now);
+        self.sweep_at = Some(now);
+        self.sweep_not_before = 0;
+        self.swept = false;
+        self.backoff.reset();
+    }
+
+    /// The connection is gone, and with it whatever job was under way.
+    pub(super) fn lost(&mut self) {
+        self.reconcile_at = None;
+        self.sweep_at = None;
+    }
+
+    /// A worker broke the protocol or died: an answer may have been taken for another row's, which is then running
+    /// with nobody to end it.
+    pub(super) fn suspect(&mut self, now: Micros) {
+        let at = now.max(self.reconcile_last.saturating_add(RECONCILE_GAP));
+        self.reconcile_at = Some(self.reconcile_at.map_or(at, |set| set.min(at)));
+    }
+
+    /// A worker passed a message. Once an interval bodies are collected, and rows are freed whose worker said that it
+    /// was done and left them running.
+    pub(super) fn executed(&mut self, now: Micros) {
+        let tick = now.saturating_add(self.interval);
+        self.bodies_at.get_or_insert(tick);
+        self.reconcile_at.get_or_insert(tick);
+    }
+
+    /// A row will be due in `pause`, or the database says when the earliest is.
+    pub(super) fn due_in(&mut self, now: Micros, pause: Micros) {
+        let at = now.saturating_add(pause);
+        self.sweep_at = Some(self.sweep_at.map_or(at, |set| set.min(at)));
+    }
+
+    /// The earliest due row by the database's clock, or none.
+    pub(super) fn earliest(&mut self, now: Micros, due_in: Option<Micros>) {
+        self.sweep_at = due_in.map(|pause| now.saturating_add(pause));
+    }
+
+    pub(super) fn reconcile_issued(&mut self, now: Micros) {
+        self.reconcile_at = None;
+        self.reconcile_last = now;
+    }
+
+    pub(super) fn sweep_issued(&mut self) {
+        self.sweep_at = None;
+        self.swept = true;
+    }
+
+    pub(super) fn claim_issued(&mut self) {
+        self.swept = false;
+    }
+
+    pub(super) fn bodies_issued(&mut self) {
+        self.bodies_at = None;
+    }
+
+    pub(super) fn reconciled(&mut self) {
+        self.backoff.reset();
+    }
+
+    pub(super) fn swept(&mut self, now: Micros, moved: u32, due_in: Option<Micros>) {
+        self.earliest(now, due_in);
+        if moved >= SWEEP_LIMIT {
+            self.sweep_at = Some(now);
+        }
+        if moved == 0 {
+            self.sweep_not_before = now.saturating_add(SWEEP_GAP);
+        }
+    }
+
+    pub(super) fn reconcile_refused(&mut self, now: Micros, chance: &mut Chance) {
+        self.reconcile_at = Some(now.saturating_add(self.backoff.next(chance)));
+    }
+
+    pub(super) fn sweep_refused(&mut self, now: Micros, chance: &mut Chance) {
+        self.sweep_not_before = now.saturating_add(self.backoff.next(chance));
+        self.sweep_at = Some(self.sweep_not_before);
+    }
+}

@@ -1,0 +1,31 @@
+-- The one pending-to-running write: each stage's oldest rows, up to its capacity (requirements W3, W4).
+-- $1 text[]: stages; $2 integer[]: capacity of each; $3 bigint[]: smallest id worth looking at of each.
+-- Rides on workqueue_pending for the choice and on the primary key for the update. The ids go through an array, so that
+-- no estimate of how many they are can turn the update into a scan; the update itself repeats the status, which is all that
+-- READ COMMITTED checks again on a row that changed meanwhile. The last row, without an id, has the microseconds until the
+-- earliest paused row is due, by workqueue_due.
+WITH chosen AS (
+    SELECT oldest.workqueue_id
+    FROM unnest($1::text[], $2::integer[], $3::bigint[]) AS want (stage, capacity, floor)
+    CROSS JOIN LATERAL (
+        SELECT q.workqueue_id
+        FROM pepsi.workqueue q
+        WHERE q.status = 'pending' AND q.stage = want.stage AND q.workqueue_id >= want.floor
+        ORDER BY q.workqueue_id
+        LIMIT want.capacity
+    ) AS oldest
+), claimed AS (
+    UPDATE pepsi.workqueue q
+    SET status = 'running', claims = claims + 1
+    WHERE q.workqueue_id = ANY (ARRAY(SELECT workqueue_id FROM chosen)) AND q.status = 'pending'
+    RETURNING q.workqueue_id, q.claims, q.stage, q.sender_key,
+        CASE WHEN jsonb_typeof(q.state -> 'strikes') = 'number'
+            THEN least(greatest(trunc((q.state ->> 'strikes')::numeric), 0), 1000)::integer ELSE 0 END AS strikes
+)
+SELECT workqueue_id, claims, stage, sender_key, strikes, NULL::bigint AS due_in_us
+FROM claimed
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, (greatest(extract(epoch FROM min(timeout) - now()), 0) * 1000000)::bigint
+FROM pepsi.workqueue
+WHERE status = 'paused' AND timeout IS NOT NULL
+ORDER BY workqueue_id NULLS LAST
