@@ -226,6 +226,33 @@ fn the_lock_of_our_own_former_backend_is_taken_back() {
     assert_eq!(stop(dispatcher), 0);
 }
 
+// Req: D6, D4
+#[test]
+fn a_dispatcher_whose_lock_went_to_another_ends() {
+    let world = World::new();
+    let proxy = Proxy::start(&world.path(""), world.server_socket());
+    let direct = world.url_at(world.server_socket().parent().unwrap());
+    world.configure("pepsi-postgres", "CONFIG", &world.url_at(&world.path("")));
+    world.stage("init", "echo $$ >>$LOG; echo ready; exec sleep 600", &[("PARALLELISM", "1")]);
+    world.add("init", 1);
+    let mut first = world.serve();
+    until("its worker runs", || world.log("init").len() == 1);
+    world.configure("pepsi-postgres", "CONFIG", &direct);
+    world.stage("init", REFUSES, &[]);
+    let second = world.serve();
+    second.wait_for_log("another dispatcher", PATIENCE);
+    let worker = world.workers("init")[0];
+    proxy.refuse(true);
+    // The second one takes the lock and the message, which the first one's worker still works on.
+    world.until_all("init", "failed");
+    assert!(is_alive(worker));
+    proxy.refuse(false);
+    assert_eq!(first.wait(PATIENCE), 1);
+    until("its worker is gone", || !is_alive(worker));
+    assert_eq!(world.rows("init")[0].status, "failed");
+    assert_eq!(stop(second), 0);
+}
+
 // Req: D3, D5
 #[test]
 fn a_dispatcher_that_hangs_in_a_statement_still_ends() {

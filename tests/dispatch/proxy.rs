@@ -14,6 +14,7 @@ struct Shared {
     pairs: Mutex<Vec<(UnixStream, UnixStream)>>,
     silent: AtomicBool,
     holding: AtomicBool,
+    refusing: AtomicBool,
 }
 
 pub struct Proxy {
@@ -28,6 +29,9 @@ impl Proxy {
         let proxy = Proxy { shared: shared.clone() };
         std::thread::spawn(move || {
             for client in listener.incoming() {
+                if shared.refusing.load(Ordering::SeqCst) {
+                    continue;
+                }
                 let (client, server) = (client.unwrap(), UnixStream::connect(&server).unwrap());
                 forward(client.try_clone().unwrap(), server.try_clone().unwrap(), shared.clone());
                 forward(server.try_clone().unwrap(), client.try_clone().unwrap(), shared.clone());
@@ -41,6 +45,14 @@ impl Proxy {
     pub fn cut(&self) {
         for (client, _) in self.shared.pairs.lock().unwrap().iter() {
             let _ = client.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Both sides lose their connections, and no client gets a new one until it is allowed again.
+    pub fn refuse(&self, refuse: bool) {
+        self.shared.refusing.store(refuse, Ordering::SeqCst);
+        for (client, server) in self.shared.pairs.lock().unwrap().drain(..) {
+            let _ = (client.shutdown(Shutdown::Both), server.shutdown(Shutdown::Both));
         }
     }
 

@@ -71,6 +71,77 @@ fn a_hang_ends_with_a_strike_and_a_dead_worker() {
     until("the worker is gone", || !is_alive(world.workers("init")[0]));
 }
 
+// Req: E2
+#[test]
+fn the_third_strike_is_the_last() {
+    let world = World::new();
+    world.stage("crashes", "echo ready; read id; exit 0", &[]);
+    world.stage("hangs", "echo ready; read id; exec sleep 600", &[("MAX_RUNTIME", "1 s")]);
+    for (stage, status, class) in [("crashes", "failed", "crashed"), ("hangs", "timeout", "timed-out")] {
+        world.add(stage, 1);
+        world.set_strikes(stage, 2);
+        let dispatcher = world.serve();
+        world.until_all(stage, status);
+        let row = world.rows(stage).remove(0);
+        assert_eq!(row.state["failure_class"], class);
+        assert!(row.state["dispatch_error"].is_string(), "{}", row.state);
+        assert_eq!(stop(dispatcher), 0);
+    }
+}
+
+// Req: R3, L1, O1
+#[test]
+fn a_database_that_is_lost_or_overloaded_blames_no_message() {
+    let world = World::new();
+    let scripts = [
+        ("says-lost", "echo 74; read id"),
+        ("ends-lost", "exit 74"),
+        ("says-busy", "echo 75; read id"),
+        ("ends-busy", "exit 75"),
+    ];
+    for (name, script) in scripts {
+        world.stage(name, &format!("echo ready; read id; {script}"), &[("PARALLELISM", "1")]);
+        world.add(name, 1);
+    }
+    let dispatcher = world.serve();
+    let start = Instant::now();
+    for name in ["says-lost", "ends-lost"] {
+        world.until_all(name, "paused");
+        let row = world.rows(name).remove(0);
+        assert!((10.0..=40.0).contains(&row.due_in.unwrap()) && !row.has_strikes(), "{name}: {}", row.state);
+    }
+    for name in ["says-busy", "ends-busy"] {
+        until("it is tried again", || world.rows(name)[0].claims >= 2);
+        let row = world.rows(name).remove(0);
+        let seconds = start.elapsed().as_secs().cast_signed();
+        assert!(
+            row.claims <= 2 + seconds && !row.has_strikes(),
+            "{name}: {} claims in {seconds} s",
+            row.claims
+        );
+    }
+    assert_eq!(stop(dispatcher), 0);
+    assert!(scripts.iter().all(|(name, _)| world.rows(name)[0].status != "running"));
+}
+
+// Req: P1, P4
+#[test]
+fn workers_are_recycled_and_idle_ones_end() {
+    let world = World::new();
+    world.configure("pepsi-dispatch", "WORKER_IDLE_TIMEOUT", "1 s");
+    let script = format!("echo $$ >>$LOG.pids; {REFUSES}");
+    world.stage("init", &script, &[("PARALLELISM", "1"), ("MAX_MESSAGES", "3"), ("QUEUE_LIMIT", "2")]);
+    world.add("init", 10);
+    let dispatcher = world.serve();
+    world.until_all("init", "failed");
+    let workers =
+        || -> Vec<u32> { world.side_log("init", "pids").iter().map(|pid| pid.parse().unwrap()).collect() };
+    assert_eq!(workers().len(), 4);
+    assert_eq!(world.log("init").len(), 10);
+    until("the last one ends too", || !workers().iter().any(|pid| is_alive(*pid)));
+    assert_eq!(stop(dispatcher), 0);
+}
+
 // Req: R2, R5, E2
 #[test]
 fn what_is_no_answer_ends_in_a_strike_and_a_dead_worker() {

@@ -118,6 +118,11 @@ impl World {
         self.database.borrow_mut().client.query(sql, &[&stage]).unwrap();
     }
 
+    pub fn set_strikes(&self, stage: &str, strikes: i32) {
+        let sql = "UPDATE pepsi.workqueue SET state = state || jsonb_build_object('strikes', $2::int4) WHERE stage = $1";
+        self.database.borrow_mut().client.execute(sql, &[&stage, &strikes]).unwrap();
+    }
+
     pub fn override_option(&self, section: &str, option: &str, value: &str) {
         let sql =
             "INSERT INTO pepsi.config_override (scope, section, option, value) VALUES ('global', $1, $2, $3)";
