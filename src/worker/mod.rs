@@ -62,7 +62,8 @@ impl From<Error> for Refusal {
         let code = match error {
             Error::Lost(_) | Error::Conflict(_) => exit::IO,
             Error::Overloaded(_) => exit::TEMPORARY,
-            Error::Refused(_) | Error::Setup(_) | Error::Schema(_) => exit::CONFIG,
+            Error::Refused(_) => exit::SOFTWARE,
+            Error::Setup(_) | Error::Schema(_) => exit::CONFIG,
         };
         Refusal { code, causes: vec![error.to_string()] }
     }
@@ -159,6 +160,7 @@ fn check(kind: &Kind, conf: &Conf, stage: &Section) -> Result<Served, ConfError>
         next: stage.next.clone(),
         bounce: stage.bounce.clone(),
         max_lifetime: stage.max_lifetime,
+        host: host::hostname(),
     };
     Ok(Served { stage: (kind.check)(&section)?, route: Rc::new(route) })
 }
