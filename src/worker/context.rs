@@ -156,13 +156,13 @@ impl Context {
 #[allow(dead_code)]
 impl Context {
     pub fn set_mail_from(&mut self, mail_from: String) {
-        self.row.mail_from = without_nul(mail_from);
+        self.row.mail_from = mail_from;
         self.touched.mail_from = true;
     }
 
     /// A wholly new recipient list. Whoever only takes recipients away uses `keep_recipients`.
     pub fn set_rcpt_to(&mut self, rcpt_to: Vec<String>) {
-        self.row.rcpt_to = rcpt_to.into_iter().map(without_nul).collect();
+        self.row.rcpt_to = rcpt_to;
         self.touched.rcpt_to = true;
     }
 
@@ -204,9 +204,8 @@ impl Context {
 
     /// One key of the state's top level.
     pub fn set_state(&mut self, key: &str, value: Value) {
-        let (key, value) = (without_nul(key.to_owned()), clean(value));
-        self.state.insert(key.clone(), value.clone());
-        self.merge.insert(key, value);
+        self.state.insert(key.to_owned(), value.clone());
+        self.merge.insert(key.to_owned(), value);
     }
 
     /// Lays an object over the state.
@@ -300,24 +299,6 @@ impl Context {
             body: touched.body.then_some(row.body),
         };
         Outcome { content, merge: Value::Object(merge), to }
-    }
-}
-
-/// PostgreSQL's text cannot hold NUL.
-fn without_nul(mut text: String) -> String {
-    text.retain(|c| c != '\0');
-    text
-}
-
-/// Nor can its jsonb.
-fn clean(value: Value) -> Value {
-    match value {
-        Value::String(text) => Value::String(without_nul(text)),
-        Value::Array(values) => Value::Array(values.into_iter().map(clean).collect()),
-        Value::Object(object) => {
-            Value::Object(object.into_iter().map(|(key, value)| (without_nul(key), clean(value))).collect())
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => value,
     }
 }
 
