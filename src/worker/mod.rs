@@ -62,7 +62,8 @@ impl From<Error> for Refusal {
         let code = match error {
             Error::Lost(_) | Error::Conflict(_) => exit::IO,
             Error::Overloaded(_) => exit::TEMPORARY,
-            Error::Refused(_) | Error::Setup(_) | Error::Schema(_) => error.exit_code(),
+            Error::Refused(_) => exit::SOFTWARE,
+            Error::Setup(_) | Error::Schema(_) => exit::CONFIG,
         };
         Refusal { code, causes: vec![error.to_string()] }
     }
