@@ -274,6 +274,31 @@ fn a_dispatcher_that_hangs_in_a_statement_still_ends() {
     until("its worker is gone", || !is_alive(world.workers("init")[0]));
 }
 
+// Req: E4
+#[test]
+fn answers_that_came_while_it_was_blocked_are_in_time() {
+    let world = World::new();
+    let proxy = Proxy::start(&world.path(""), world.server_socket());
+    world.configure("pepsi-postgres", "CONFIG", &world.url_at(&world.path("")));
+    world.configure("pepsi-dispatch", "POLL_INTERVAL", "1 s");
+    let script = "echo ready; read id; echo $id >>$LOG; while [ ! -e $LOG.go ]; do sleep 0.05; done; \
+                  echo 1; echo answered >>$LOG; read id";
+    world.stage("init", script, &[("MAX_RUNTIME", "4 s")]);
+    world.add("init", 1);
+    let dispatcher = world.serve();
+    until("the worker works", || world.log("init").len() == 1);
+    let start = Instant::now();
+    proxy.fall_silent();
+    until("the heartbeat's claim is not answered", || proxy.holds_something());
+    std::fs::write(world.path("init.log.go"), "").unwrap();
+    until("the worker has answered", || world.log("init").len() == 2);
+    until("its time is over", || start.elapsed() > Duration::from_secs(5));
+    proxy.speak_again();
+    world.until_all("init", "failed");
+    assert!(!world.rows("init")[0].has_strikes());
+    assert_eq!(stop(dispatcher), 0);
+}
+
 // Req: C1
 #[test]
 fn the_overlay_adds_stages_at_the_start() {

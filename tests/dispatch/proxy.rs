@@ -48,6 +48,10 @@ impl Proxy {
         }
     }
 
+    pub fn speak_again(&self) {
+        self.shared.silent.store(false, Ordering::SeqCst);
+    }
+
     /// Both sides lose their connections, and no client gets a new one until it is allowed again.
     pub fn refuse(&self, refuse: bool) {
         self.shared.refusing.store(refuse, Ordering::SeqCst);
@@ -74,7 +78,7 @@ fn forward(mut from: UnixStream, mut to: UnixStream, shared: Arc<Shared>) {
         while let Ok(count @ 1..) = from.read(&mut buffer) {
             while shared.silent.load(Ordering::SeqCst) {
                 shared.holding.store(true, Ordering::SeqCst);
-                std::thread::park_timeout(Duration::from_secs(1));
+                std::thread::park_timeout(Duration::from_millis(20));
             }
             if to.write_all(&buffer[..count]).is_err() {
                 return;
