@@ -21,7 +21,7 @@ fn start(program: &str, args: &[&str], config: &Config) -> Output {
         command = Command::new(env!("CARGO_BIN_EXE_pepsi"));
         command.arg(program).arg("-C").arg(&file);
     }
-    let mut child = command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = child.spawn().expect("it runs");
     if !harness::holds_within(PATIENCE, || child.try_wait().expect("a child").is_some()) {
         let _ = child.kill();
