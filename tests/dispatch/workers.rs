@@ -96,7 +96,7 @@ fn a_database_that_is_lost_or_overloaded_blames_no_message() {
     let scripts = [
         ("says-lost", "echo 74; read id"),
         ("ends-lost", "exit 74"),
-        ("says-busy", "echo 75; read id"),
+        ("says-busy", "echo 75; while read id; do echo 75; done"),
         ("ends-busy", "exit 75"),
     ];
     for (name, script) in scripts {
