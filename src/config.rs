@@ -41,7 +41,7 @@ mod tests {
         let rows = [
             row("PEPSI-Postgres", "CONFIG"),
             row("pepsi-dispatch", "CONFIG_FILE"),
-            row("pepsi-ingress", "LISTEN"),
+            row("pepsi-ingress", "PORT"),
             row("paths", "HOME"),
             row("Stage-X", "program"),
             row("pepsi", "ALLOW_FUSION"),

@@ -4,7 +4,7 @@
 //! Everything is read from files (`/proc`, `/etc`), never through the C library's resolver or NSS: no thread, no
 //! socket, no plug-in is loaded for it. What cannot be found has a plain default, so that only the configuration fails.
 
-use crate::proto::conf::{Conf, Sources};
+use crate::proto::conf::{self, Conf, Sources};
 use crate::sys;
 use std::fs::File;
 use std::io::Read;
@@ -35,10 +35,17 @@ pub fn load_config(explicit: Option<&Path>) -> Result<Loaded, String> {
         return Err("the name of the configuration file is empty".into());
     }
     let path = std::path::absolute(&path).map_err(|error| cannot_read(&path, &error))?;
-    let text = read_text(&path).map_err(|error| cannot_read(&path, &error))?;
-    let sources =
-        Sources { variable: &|name| std::env::var(name).ok(), inline: &|name| read_text(Path::new(name)) };
-    let conf = Conf::parse(&path.to_string_lossy(), &text, &sources).map_err(|error| error.to_string())?;
+    let name = path.to_string_lossy();
+    let bytes = read_bytes(&path, MAX_CONFIG).map_err(|error| cannot_read(&path, &error))?;
+    let text = conf::decode(&name, bytes).map_err(|error| error.to_string())?;
+    let sources = Sources {
+        variable: &|name| std::env::var(name).ok(),
+        inline: &|name| {
+            let bytes = read_bytes(Path::new(name), MAX_CONFIG).map_err(|error| error.to_string())?;
+            conf::decode(name, bytes).map_err(|error| error.to_string())
+        },
+    };
+    let conf = Conf::parse(&name, &text, &sources).map_err(|error| error.to_string())?;
     Ok(Loaded { conf, path })
 }
 
@@ -67,16 +74,6 @@ fn variable_path(name: &str) -> Option<PathBuf> {
 
 fn cannot_read(path: &Path, error: &dyn std::fmt::Display) -> String {
     format!("cannot read the configuration file {}: {error}", path.display())
-}
-
-/// A whole configuration file; the error is a clause.
-fn read_text(path: &Path) -> Result<String, String> {
-    let bytes = read_bytes(path, MAX_CONFIG).map_err(|error| error.to_string())?;
-    String::from_utf8(bytes).map_err(|error| {
-        let bad = error.utf8_error().valid_up_to();
-        let line = error.as_bytes()[..bad].iter().filter(|byte| **byte == b'\n').count() + 1;
-        format!("not UTF-8 in line {line}")
-    })
 }
 
 fn read_bytes(path: &Path, max: u64) -> std::io::Result<Vec<u8>> {

@@ -100,7 +100,8 @@ const STAGE_USAGE: &str = "worker    read ids on standard input until it ends, a
 const SETUP_USAGE: &str = "schema [--create-database]
             install what is missing; run again, it changes nothing
   status    say what is installed";
-const QUEUE_USAGE: &str = "list [--json] [--stage S] [--status S] [--sender KEY] [--rcpt ADDRESS] [--limit N]
+const QUEUE_USAGE: &str =
+    "list [--json] [--stage S] [--status S] [--sender ADDRESS] [--rcpt ADDRESS] [--limit N]
   show [--json] ID";
 
 const GLOBAL_HELP: &str = "

@@ -14,7 +14,7 @@ use crate::mail::split;
 use crate::proto::conf::{Conf, ConfError};
 use crate::sql::ops::Admission;
 use crate::sql::{Db, Error, Purpose};
-use crate::{Invocation, Level, exit, host, sys};
+use crate::{Invocation, Level, config, exit, host, sys};
 use compose::Facts;
 use options::{Command, Options};
 use serde_json::{Value, json};
@@ -170,12 +170,8 @@ fn read_settings(options: &Options) -> Result<Settings, Refused> {
 }
 
 fn settings(conf: &Conf) -> Result<Settings, ConfError> {
-    let database = match conf.section("pepsi-postgres") {
-        Some(section) => section.get("CONFIG")?,
-        None => None,
-    };
     let mut settings = Settings {
-        database: database.unwrap_or_else(|| "postgres:///pepsi".into()),
+        database: config::database_url(conf)?,
         size_limit: DEFAULT_MESSAGE_SIZE as usize,
         stage: "init".into(),
         domain: host::mail_name(),
@@ -188,8 +184,8 @@ fn settings(conf: &Conf) -> Result<Settings, ConfError> {
     }
     let limit = section.number("MESSAGE_SIZE_LIMIT", DEFAULT_MESSAGE_SIZE, 1..=MAX_MESSAGE_SIZE)?;
     settings.size_limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    if let Some(stage) = section.get("STAGE")? {
-        settings.stage = stage.to_lowercase();
+    if section.get("STAGE")?.is_some() {
+        settings.stage = section.required("STAGE")?.to_lowercase();
     }
     if let Some(domain) = section.get("DOMAIN")? {
         address::parse(&format!("x@{domain}")).map_err(|error| section.error("DOMAIN", &error.0))?;

@@ -1,6 +1,6 @@
 //! `pepsi-queue list|show`: what is in the queue, where it stands and why. It reads only.
 //!
-//! `list [--stage S] [--status S] [--sender KEY] [--rcpt ADDRESS] [--limit N] [--json]` prints a table, oldest first;
+//! `list [--stage S] [--status S] [--sender ADDRESS] [--rcpt ADDRESS] [--limit N] [--json]` prints a table, oldest first;
 //! `show ID [--json]` prints all about one message but its content. With `--json` each message is one object on one
 //! line, with the columns' names as keys.
 
@@ -47,7 +47,7 @@ pub fn main(call: &Invocation) -> u8 {
 
 fn code_of(error: &Error) -> u8 {
     match error {
-        Error::Schema(_) | Error::Setup(_) => exit::CONFIG,
+        Error::Setup(_) | Error::Schema(_) => exit::CONFIG,
         Error::Lost(_) | Error::Overloaded(_) | Error::Conflict(_) | Error::Refused(_) => exit::UNAVAILABLE,
     }
 }
@@ -129,8 +129,7 @@ fn answer(program: &str, url: &str, mut conf: Conf, request: &Request) -> Result
 }
 
 /// The columns of a list, and the keys of its JSON.
-const COLUMNS: [&str; 10] =
-    ["id", "stage", "status", "age", "due", "claims", "sender", "from", "recipients", "why"];
+const COLUMNS: [&str; 9] = ["id", "stage", "status", "age", "due", "claims", "sender", "recipients", "why"];
 
 fn list(conf: &Conf, rows: &[Listed], json: bool) -> String {
     if json {
@@ -149,7 +148,6 @@ fn columns(conf: &Conf, row: &Listed) -> Map<String, Value> {
         json!(row.age_seconds),
         json!(row.due_seconds),
         json!(row.claims),
-        json!(row.sender_key),
         json!(row.mail_from),
         json!(row.rcpt_to),
         json!(why(conf, row)),
@@ -171,7 +169,6 @@ fn cells(conf: &Conf, row: &Listed) -> Vec<String> {
         table::span(row.age_seconds),
         row.due_seconds.map_or_else(|| "-".into(), table::span),
         row.claims.to_string(),
-        row.sender_key.clone(),
         format!("<{}>", row.mail_from),
         recipients,
         why(conf, row).unwrap_or_default(),
@@ -191,6 +188,7 @@ fn why(conf: &Conf, row: &Listed) -> Option<String> {
 fn details(conf: &Conf, row: &Listed) -> Map<String, Value> {
     let mut all = columns(conf, row);
     for (name, value) in [
+        ("sender_key", json!(row.sender_key)),
         ("received_at", json!(row.received_at)),
         ("size", json!(row.size)),
         ("header_from", json!(row.header_from)),
@@ -204,14 +202,15 @@ fn details(conf: &Conf, row: &Listed) -> Map<String, Value> {
 
 /// The details for people, one to a line; what is not there is left out, and each recipient has a line of its own.
 fn show(details: &Map<String, Value>) -> String {
-    let order = COLUMNS.iter().chain(&["received_at", "size", "header_from", "subject", "state"]);
+    let order =
+        COLUMNS.iter().chain(&["sender_key", "received_at", "size", "header_from", "subject", "state"]);
     let mut out = String::new();
     for name in order {
         let lines: Vec<String> = match (details.get(*name), *name) {
             (None | Some(Value::Null), _) => Vec::new(),
             (Some(Value::Array(values)), "recipients") => values.iter().map(plain).collect(),
             (Some(Value::Number(seconds)), "age" | "due") => vec![table::span(seconds.as_i64().unwrap_or(0))],
-            (Some(Value::String(sender)), "from") => vec![format!("<{sender}>")],
+            (Some(Value::String(sender)), "sender") => vec![format!("<{sender}>")],
             (Some(value), _) => vec![plain(value)],
         };
         for line in lines {

@@ -115,5 +115,5 @@ fn details_are_shown_without_control_bytes() {
     let text = show(&details(&conf(), &row()));
     assert!(text.chars().all(|c| c == '\n' || !c.is_control() && c != '\u{202e}'), "{text:?}");
     assert_eq!(text.matches("\nrecipients ").count(), 2, "{text}");
-    assert!(text.contains("\nfrom         <ann@x>\n") && !text.contains("header_from"), "{text}");
+    assert!(text.contains("\nsender       <ann@x>\n") && !text.contains("header_from"), "{text}");
 }

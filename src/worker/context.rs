@@ -7,7 +7,8 @@
 
 use super::error::{Kept, StageError};
 use crate::mail::header;
-use crate::sql::row::{Content, Load, Move, Row};
+pub use crate::sql::row::Load;
+use crate::sql::row::{Content, Move, Row};
 use serde_json::{Map, Value};
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,13 +16,15 @@ use std::time::Duration;
 /// The longest pause: a later one would only be an overflow somewhere.
 const MAX_PAUSE: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// What a stage's section says of the way onward. Stage names are in lower case.
+/// What a stage goes by besides its own options. Stage names are in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     pub stage: String,
     pub next: Option<String>,
     pub bounce: Option<String>,
     pub max_lifetime: Duration,
+    /// This host's name, for what has to be told apart from other hosts'.
+    pub host: String,
 }
 
 /// What one statement writes: the columns that were rewritten, the keys laid over the state (an object), and the move.
@@ -86,6 +89,10 @@ impl Context {
         &self.route.stage
     }
 
+    pub fn host(&self) -> &str {
+        &self.route.host
+    }
+
     /// The envelope sender; empty for the null sender.
     pub fn mail_from(&self) -> &str {
         &self.row.mail_from
@@ -117,7 +124,7 @@ impl Context {
         &self.state
     }
 
-    /// Where a message goes that cannot go on.
+    /// Where a message goes that cannot go on; never this stage itself.
     pub fn bounce_stage(&self) -> Option<&str> {
         self.route.bounce.as_deref()
     }
@@ -149,19 +156,22 @@ impl Context {
 #[allow(dead_code)]
 impl Context {
     pub fn set_mail_from(&mut self, mail_from: String) {
-        self.row.mail_from = without_nul(mail_from);
+        self.row.mail_from = mail_from;
         self.touched.mail_from = true;
     }
 
     /// A wholly new recipient list. Whoever only takes recipients away uses `keep_recipients`.
     pub fn set_rcpt_to(&mut self, rcpt_to: Vec<String>) {
-        self.row.rcpt_to = rcpt_to.into_iter().map(without_nul).collect();
+        self.row.rcpt_to = rcpt_to;
         self.touched.rcpt_to = true;
     }
 
     /// Keeps the recipients at these places, and their entries of `state.dsn.rcpt`, which runs parallel to them.
     pub fn keep_recipients(&mut self, places: &[usize]) {
         let before = self.row.rcpt_to.len();
+        if places.iter().copied().eq(0..before) {
+            return;
+        }
         let kept = places.iter().filter_map(|place| self.row.rcpt_to.get(*place).cloned()).collect();
         self.set_rcpt_to(kept);
         let Some(Value::Object(dsn)) = self.state.get("dsn") else { return };
@@ -197,9 +207,8 @@ impl Context {
 
     /// One key of the state's top level.
     pub fn set_state(&mut self, key: &str, value: Value) {
-        let (key, value) = (without_nul(key.to_owned()), clean(value));
-        self.state.insert(key.clone(), value.clone());
-        self.merge.insert(key, value);
+        self.state.insert(key.to_owned(), value.clone());
+        self.merge.insert(key.to_owned(), value);
     }
 
     /// Lays an object over the state.
@@ -293,24 +302,6 @@ impl Context {
             body: touched.body.then_some(row.body),
         };
         Outcome { content, merge: Value::Object(merge), to }
-    }
-}
-
-/// PostgreSQL's text cannot hold NUL.
-fn without_nul(mut text: String) -> String {
-    text.retain(|c| c != '\0');
-    text
-}
-
-/// Nor can its jsonb.
-fn clean(value: Value) -> Value {
-    match value {
-        Value::String(text) => Value::String(without_nul(text)),
-        Value::Array(values) => Value::Array(values.into_iter().map(clean).collect()),
-        Value::Object(object) => {
-            Value::Object(object.into_iter().map(|(key, value)| (without_nul(key), clean(value))).collect())
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => value,
     }
 }
 

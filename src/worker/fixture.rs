@@ -1,7 +1,7 @@
 //! Rows and routes for the unit tests of this folder.
 
-use super::context::{Context, Route};
-use crate::sql::row::{Load, Row};
+use super::context::{Context, Load, Route};
+pub use crate::sql::row::{Content, Move, Row};
 use serde_json::json;
 use std::rc::Rc;
 use std::time::Duration;
@@ -26,7 +26,8 @@ pub fn row(id: i64) -> Row {
 }
 
 pub fn route(stage: &str) -> Route {
-    Route { stage: stage.into(), next: None, bounce: None, max_lifetime: Duration::from_secs(120 * 3600) }
+    let max_lifetime = Duration::from_secs(120 * 3600);
+    Route { stage: stage.into(), next: None, bounce: None, max_lifetime, host: "host.example".into() }
 }
 
 pub fn context(row: Row, route: Route) -> Context {

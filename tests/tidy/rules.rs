@@ -33,6 +33,11 @@ impl Source {
         found.map(|(number, _)| format!("{}:{}: {token} {why}", self.path, number + 1)).collect()
     }
 
+    /// The code above the unit tests.
+    fn production(&self) -> String {
+        self.lexed.code.lines().take(self.tests_begin()).map(|line| format!("{line}\n")).collect()
+    }
+
     /// The line where the unit tests begin: by convention they are the end of the file, or a file of their own.
     fn tests_begin(&self) -> usize {
         let lines: Vec<&str> = self.text.lines().collect();
@@ -56,7 +61,10 @@ fn contains_token(line: &str, token: &str) -> bool {
 
 const OUTSIDE: &[&str] = &[
     "std::fs",
-    "std::net",
+    "TcpStream",
+    "TcpListener",
+    "UdpSocket",
+    "ToSocketAddrs",
     "std::env",
     "std::process",
     "std::thread",
@@ -92,7 +100,7 @@ pub fn pure_imports(sources: &[Source]) -> Vec<String> {
 const CLOSED: &[(&str, &[&str])] = &[
     ("src/dispatch/", &["worker", "mail", "ingress", "tool"]),
     ("src/worker/", &["dispatch", "ingress", "tool"]),
-    ("src/worker/stage/", &["sql", "sys", "host"]),
+    ("src/worker/stage/", &["sql", "sys"]),
     ("src/sql/", &["dispatch", "worker", "ingress", "tool"]),
     ("src/ingress/", &["dispatch", "worker", "tool"]),
     ("src/tool/", &["dispatch", "ingress"]),
@@ -109,9 +117,11 @@ pub fn room_imports(sources: &[Source]) -> Vec<String> {
                 wrong.extend(source.complaints(token, "outside src/sql"));
             }
         }
-        let rooms = crate_rooms(&source.lexed.code);
+        let rooms = crate_rooms(&source.production());
         for (folder, closed) in CLOSED.iter().filter(|(folder, _)| source.path.starts_with(folder)) {
-            for room in closed.iter().filter(|room| rooms.contains(&(**room).to_owned())) {
+            // The registry says how much of a row a stage needs, in the words of the statement that loads it.
+            let is_registry = |room: &str| source.path == "src/worker/stage/mod.rs" && room == "sql";
+            for room in closed.iter().filter(|room| rooms.contains(&room.to_string()) && !is_registry(room)) {
                 wrong.push(format!("{}: crate::{room} may not be named in {folder}", source.path));
             }
         }
@@ -257,7 +267,8 @@ pub fn sql_text(sources: &[Source]) -> Vec<String> {
     let mut wrong = Vec::new();
     let is_checked = |source: &&Source| source.is_rust_in("src/") && !source.path.starts_with("src/sql/");
     for source in sources.iter().filter(is_checked) {
-        for (line, text) in &source.lexed.strings {
+        let end = source.tests_begin();
+        for (line, text) in source.lexed.strings.iter().filter(|(line, _)| *line <= end) {
             let upper = VERBS.iter().copied().find(|verb| contains_token(text, verb));
             let lower = ["select * ", "insert into ", "delete from ", "listen "]
                 .into_iter()

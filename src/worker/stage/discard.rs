@@ -20,8 +20,7 @@ impl Stage for Discard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sql::row::{Content, Move};
-    use crate::worker::fixture;
+    use crate::worker::fixture::{self, Content, Move};
 
     // Req: A2
     #[test]

@@ -2,8 +2,7 @@
 
 use super::*;
 use crate::proto::conf::{Conf, Sources};
-use crate::sql::row::{Move, Row};
-use crate::worker::fixture;
+use crate::worker::fixture::{self, Move, Row};
 use serde_json::json;
 
 fn conf(options: &str) -> Conf {

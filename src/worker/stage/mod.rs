@@ -7,10 +7,9 @@ mod discard;
 mod if_;
 mod relay_to_maildir;
 
-use super::context::{Context, Done};
+use super::context::{Context, Done, Load};
 use super::error::StageError;
 use crate::proto::conf::{ConfError, Section};
-pub use crate::sql::row::Load;
 
 /// One section of the configuration, checked and ready to run.
 pub trait Stage {

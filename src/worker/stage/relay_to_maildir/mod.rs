@@ -10,7 +10,6 @@ mod place;
 mod store;
 
 use super::{Context, Done, Kind, Load, Stage, StageError};
-use crate::host;
 use crate::mail::address::{self, Address};
 use crate::proto::conf::{ConfError, Section};
 use place::{Place, Template, VARIABLES};
@@ -38,7 +37,6 @@ struct RelayToMaildir {
     lf: bool,
     add_trace: bool,
     default_domain: Option<String>,
-    host: String,
 }
 
 /// A recipient that has none: its place in the list, and why.
@@ -111,8 +109,7 @@ impl RelayToMaildir {
         };
         let add_trace = section.boolean("ADD_TRACE", true)?;
         let default_domain = section.get("DEFAULT_DOMAIN")?.filter(|domain| !domain.is_empty());
-        let host = host::hostname().chars().take(MAX_HOST).collect();
-        Ok(RelayToMaildir { template, lf, add_trace, default_domain, host })
+        Ok(RelayToMaildir { template, lf, add_trace, default_domain })
     }
 
     /// The Maildirs with their recipients' places in the list, and the recipients that have none.
@@ -142,7 +139,8 @@ impl RelayToMaildir {
         let received_us = u64::try_from(message.received_at_us()).unwrap_or(0);
         // The form of https://cr.yp.to/proto/maildir.html: seconds, then what is unique among them, then the host.
         let (seconds, micros) = (received_us / 1_000_000, received_us % 1_000_000);
-        let name = format!("{seconds}.M{micros}Q{}.{}", message.id(), self.host);
+        let host: String = message.host().chars().take(MAX_HOST).collect();
+        let name = format!("{seconds}.M{micros}Q{}.{host}", message.id());
         let received = UNIX_EPOCH + Duration::from_micros(received_us);
         let trace = if self.add_trace { trace(message, recipients) } else { String::new() };
         Delivery { name: &name, received }.make(place, &|out| {

@@ -2,9 +2,8 @@
 
 use super::*;
 use crate::proto::conf::{Conf, Sources};
-use crate::sql::row::{Move, Row};
 use crate::worker::context::Outcome;
-use crate::worker::fixture;
+use crate::worker::fixture::{self, Move, Row};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
