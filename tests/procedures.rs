@@ -219,7 +219,7 @@ fn clones_come_once_and_only_under_the_claim() {
         "state": {"bounce": {"kind": "delay"}}}]);
     db.run("UPDATE pepsi.workqueue SET received_at = now() - interval '1 day'");
     let pause = "SELECT pepsi.workqueue_pause($1, $2, '{\"attempts\": 3}', 1000000, '{b@x}', $3)";
-    let mut call = |db: &mut Database, claim: i64| -> bool {
+    let call = |db: &mut Database, claim: i64| -> bool {
         db.client.query_one(pause, &[&id, &claim, &clones]).expect("a verdict").get(0)
     };
     assert!(!call(&mut db, claim + 1));
@@ -235,7 +235,7 @@ fn clones_come_once_and_only_under_the_claim() {
     // Claimed again, it would make the same clone again.
     db.run(&format!("UPDATE pepsi.workqueue SET status = 'running', claims = 2 WHERE workqueue_id = {id}"));
     let finish = "SELECT pepsi.workqueue_finish_with_clones($1, $2, $3)";
-    let mut finished = |db: &mut Database, claim: i64| -> bool {
+    let finished = |db: &mut Database, claim: i64| -> bool {
         db.client.query_one(finish, &[&id, &claim, &clones]).expect("a verdict").get(0)
     };
     assert!(!finished(&mut db, 1));
