@@ -124,8 +124,12 @@ fn send(options: &Options) -> Result<(), Refused> {
         },
         options.header_recipients,
     );
+    let mut state = state(options, &user, recipients.len());
+    if original.contains(&0) {
+        // Whatever sends it on must know that it needs BINARYMIME (RFC 3030).
+        state["origin"]["body"] = "BINARYMIME".into();
+    }
     drop(original);
-    let state = state(options, &user, recipients.len());
     admit(&settings, &sender, &recipients, &message, state)
 }
 
