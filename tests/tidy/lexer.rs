@@ -80,9 +80,7 @@ fn token(rest: &[char], before: Option<char>, line: usize, mode: &mut Mode, lexe
         lexed.strings.push((line, String::new()));
         return length;
     }
-    if rest[0] == '\''
-        && let Some(length) = character(rest)
-    {
+    if let Some(length) = character(rest) {
         return length;
     }
     if rest[0] != '\n' {
