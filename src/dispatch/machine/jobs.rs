@@ -205,13 +205,11 @@ impl Machine {
         match kind {
             Kind::Write => {
                 for written in self.writes.done() {
-                    match written.back_in {
-                        Some(0) => {
-                            self.claims.lower(written.row.id);
-                            self.claims.want();
-                        }
-                        Some(pause) => self.upkeep.due_in(self.now, pause),
-                        None => {}
+                    // Pending again; or its worker had moved it on before it died, and the write changed nothing.
+                    self.claims.lower(written.row.id);
+                    self.claims.want();
+                    if let Some(pause) = written.pause {
+                        self.upkeep.due_in(self.now, pause);
                     }
                 }
             }

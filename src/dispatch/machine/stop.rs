@@ -111,6 +111,12 @@ impl Machine {
         self.ended = true;
     }
 
+    /// A reconcile that was wanted for any reason is made once no worker is left, when it frees all there are.
+    pub(super) fn last_reconcile(&self) -> Option<Micros> {
+        self.stop.as_ref()?.alone?;
+        self.upkeep.reconcile_wish().map(|_| self.now)
+    }
+
     /// The last flush is due when nothing else is left to write; it is tried once.
     pub(super) fn last_flush(&self) -> Option<Micros> {
         let stop = self.stop.as_ref()?;

@@ -27,12 +27,10 @@ pub(super) enum What {
 }
 
 impl What {
-    /// After the write: when the row may be pending again. None: a person must act.
-    fn back_in(&self) -> Option<Micros> {
+    fn pause(&self) -> Option<Micros> {
         match self {
-            What::Requeue => Some(0),
             What::Pause { pause, .. } | What::Strike { pause, .. } => Some(*pause),
-            What::Condemn { .. } | What::Fail { .. } => None,
+            What::Requeue | What::Condemn { .. } | What::Fail { .. } => None,
         }
     }
 
@@ -57,11 +55,11 @@ struct Write {
     refusals: u32,
 }
 
-/// A write that the database has now: the row, and when it is pending again.
+/// A write that the database has now: the row, and for how long it is paused.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Written {
     pub(super) row: Claim,
-    pub(super) back_in: Option<Micros>,
+    pub(super) pause: Option<Micros>,
 }
 
 #[derive(Clone, Debug)]
@@ -128,7 +126,7 @@ impl Writes {
 
     /// The database has them.
     pub(super) fn done(&mut self) -> Vec<Written> {
-        let written = |write: Write| Written { row: write.row, back_in: write.what.back_in() };
+        let written = |write: Write| Written { row: write.row, pause: write.what.pause() };
         self.under_way.drain(..).map(written).collect()
     }
 
