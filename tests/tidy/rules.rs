@@ -108,7 +108,7 @@ const CLOSED: &[(&str, &[&str])] = &[
     ("src/sys.rs", &["dispatch", "worker", "ingress", "tool", "sql", "host", "proto", "mail"]),
 ];
 
-/// Rooms keep to themselves, and the driver to `sql`.
+/// Rooms keep to themselves, the driver to `sql`, the C library to `sys.rs`.
 pub fn room_imports(sources: &[Source]) -> Vec<String> {
     let mut wrong = Vec::new();
     for source in sources.iter().filter(|source| source.is_rust_in("src/")) {
@@ -116,6 +116,9 @@ pub fn room_imports(sources: &[Source]) -> Vec<String> {
             for token in ["postgres::", "fallible_iterator::"] {
                 wrong.extend(source.complaints(token, "outside src/sql"));
             }
+        }
+        if source.path != "src/sys.rs" {
+            wrong.extend(source.complaints("libc::", "outside src/sys.rs"));
         }
         let rooms = crate_rooms(&source.production());
         for (folder, closed) in CLOSED.iter().filter(|(folder, _)| source.path.starts_with(folder)) {
