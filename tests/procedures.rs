@@ -360,3 +360,19 @@ fn the_event_log_only_grows() {
     }
     assert_eq!(db.number("SELECT count(*) FROM pepsi.event_log"), 1);
 }
+
+#[test]
+fn everything_in_the_schema_says_what_it_is() {
+    let mut db = harness::database();
+    let bare = "SELECT coalesce(string_agg(name, ' '), '') FROM (
+        SELECT c.relname || '.' || a.attname AS name FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+        WHERE c.relnamespace = 'pepsi'::regnamespace AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
+          AND col_description(c.oid, a.attnum) IS NULL
+        UNION ALL
+        SELECT relname FROM pg_class
+        WHERE relnamespace = 'pepsi'::regnamespace AND relkind = 'r' AND obj_description(oid, 'pg_class') IS NULL
+        UNION ALL
+        SELECT proname FROM pg_proc WHERE pronamespace = 'pepsi'::regnamespace AND obj_description(oid, 'pg_proc') IS NULL
+    ) AS bare";
+    assert_eq!(db.text(bare), "");
+}
