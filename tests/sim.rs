@@ -7,18 +7,26 @@
 #[path = "../src/dispatch/machine/mod.rs"]
 mod machine;
 
+#[path = "sim/bench.rs"]
+mod bench;
 #[path = "sim/books.rs"]
 mod books;
 #[path = "sim/check.rs"]
 mod check;
 #[path = "sim/database.rs"]
 mod database;
+#[path = "sim/life.rs"]
+mod life;
 #[path = "sim/prng.rs"]
 mod prng;
 #[path = "sim/process.rs"]
 mod process;
 #[path = "sim/runs.rs"]
 mod runs;
+#[path = "sim/trouble.rs"]
+mod trouble;
+#[path = "sim/workers.rs"]
+mod workers;
 #[path = "sim/world.rs"]
 mod world;
 

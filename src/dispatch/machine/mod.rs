@@ -325,7 +325,10 @@ impl Machine {
             return Vec::new();
         }
         match event {
-            Event::Start => self.jobs.start(now),
+            Event::Start => {
+                self.jobs.start(now);
+                self.stats.start(now);
+            }
             Event::Reply(reply) => self.reply(reply),
             Event::ConnectionLost(error) => self.connection_lost(error),
             Event::Notified => self.claims.expose(),
