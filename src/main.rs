@@ -287,6 +287,8 @@ fn choose(mut args: Vec<OsString>) -> u8 {
 fn run(program: &'static Program, args: Vec<OsString>) -> u8 {
     // Set once, before anything is logged about the program; a second call would be our own bug.
     assert!(PROGRAM.set(program.name).is_ok());
+    // A worker is run from /proc/self/exe, and ps and top would call it `exe`. The kernel keeps 15 bytes of the name.
+    let _ = std::fs::write("/proc/self/comm", program.name);
     let call = match parse(program, args) {
         Ok(Parsed::Run(call)) => call,
         Ok(Parsed::Print(text)) => return print(&text),
