@@ -364,12 +364,14 @@ pub fn dependencies(sources: &[Source]) -> Vec<String> {
     wrong
 }
 
-const MARK: &str = concat!("// Re", "q:");
+pub const MARK: &str = concat!("// Re", "q:");
 
 /// Each mark names ids of tests/requirements.txt and stands right above a test function.
 pub fn requirement_marks(sources: &[Source]) -> Vec<String> {
     let list = sources.iter().find(|source| source.path == "tests/requirements.txt");
-    let known: Vec<&str> = list.map(|list| list.text.lines().collect()).unwrap_or_default();
+    let known: Vec<&str> = list
+        .map(|list| list.text.lines().filter_map(|line| line.split(' ').next()).collect())
+        .unwrap_or_default();
     let mut wrong = Vec::new();
     for source in sources.iter().filter(|source| source.path.ends_with(".rs")) {
         let lines: Vec<&str> = source.text.lines().map(str::trim).collect();
