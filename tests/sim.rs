@@ -25,6 +25,8 @@ mod prng;
 mod process;
 #[path = "sim/runs.rs"]
 mod runs;
+#[path = "sim/sequences.rs"]
+mod sequences;
 #[path = "sim/trouble.rs"]
 mod trouble;
 #[path = "sim/workers.rs"]
