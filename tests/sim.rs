@@ -17,12 +17,16 @@ mod check;
 mod database;
 #[path = "sim/life.rs"]
 mod life;
+#[path = "sim/mutants.rs"]
+mod mutants;
 #[path = "sim/prng.rs"]
 mod prng;
 #[path = "sim/process.rs"]
 mod process;
 #[path = "sim/runs.rs"]
 mod runs;
+#[path = "sim/sequences.rs"]
+mod sequences;
 #[path = "sim/trouble.rs"]
 mod trouble;
 #[path = "sim/workers.rs"]
@@ -33,6 +37,17 @@ mod world;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// When one thread fails the others need not go on.
+struct StopAll<'a>(&'a AtomicU64);
+
+impl Drop for StopAll<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(u64::MAX / 2, Ordering::Relaxed);
+        }
+    }
+}
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -55,6 +70,7 @@ fn random_worlds() {
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
+                let _stop = StopAll(&next);
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed > seeds {

@@ -332,6 +332,46 @@ fn the_floor_rises_behind_what_was_claimed_and_falls_with_what_may_come_back() {
     assert_eq!(demands(&bench), [("deliver".to_owned(), 16, 0)], "the heartbeat looks everywhere");
 }
 
+// Req: W4
+#[test]
+fn a_row_that_moved_on_before_its_worker_died_is_below_no_floor() {
+    let mut bench = Bench::up(vec![stage("init"), stage("deliver")]);
+    bench.arrive(vec![row(10, 0), row(11, 0)]);
+    bench.ready(1);
+    bench.ready(2);
+    bench.arrive(vec![row_at("deliver", 20, 0)]);
+    // The first death leads to a reconcile, which lays everything open; the second comes too soon for another, and the
+    // write that would tell of its row is refused for now.
+    bench.exits(1, Exit::Signal(9));
+    bench.script.push_back(("Strike", Reply::Fault(Fault::Refused("no".to_owned()))));
+    bench.jobs.clear();
+    bench.exits(2, Exit::Signal(9));
+    let first = bench.jobs.iter().position(|job| name(job) == "Claim").expect("a claim");
+    bench.jobs.truncate(first + 1);
+    assert!(demands(&bench).iter().all(|(_, _, floor)| *floor <= 11), "{:?}", bench.jobs);
+}
+
+// Req: W4
+#[test]
+fn a_busy_dispatcher_looks_below_its_floors_every_poll_interval() {
+    let mut bench = Bench::one();
+    bench.arrive(vec![row(100, 0)]);
+    bench.ready(1);
+    let mut full = Vec::new();
+    for second in 1..=100 {
+        bench.jobs.clear();
+        bench.pass(SECOND);
+        bench.pending.push(row(100 + second, 0));
+        assert_eq!(bench.answers(1, 0), [send(1, &[100 + second])]);
+        let all = |job: &Job| matches!(job, Job::Claim { demand, .. } if demand[0].floor == 0);
+        full.extend(bench.jobs.iter().any(all).then_some(second));
+    }
+    assert!(
+        full.len() < 6 && full[0] <= 30 && full.windows(2).all(|pair| pair[1] - pair[0] <= 30),
+        "{full:?}"
+    );
+}
+
 // Req: W7
 #[test]
 fn a_stage_without_a_section_is_never_asked_for() {

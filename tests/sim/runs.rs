@@ -52,8 +52,12 @@ fn profile(prng: &mut Prng) -> Profile {
 }
 
 fn specs(prng: &mut Prng) -> Vec<StageSpec> {
-    let names = ["init", "filter", "deliver"];
     let count = prng.between(1, 3) as usize;
+    specs_of(prng, count)
+}
+
+pub fn specs_of(prng: &mut Prng, count: usize) -> Vec<StageSpec> {
+    let names = ["init", "filter", "deliver"];
     let spec = |name: &&str| StageSpec {
         name: (*name).to_owned(),
         parallelism: prng.between(1, 4) as u32,
@@ -64,7 +68,7 @@ fn specs(prng: &mut Prng) -> Vec<StageSpec> {
     names[..count].iter().map(spec).collect()
 }
 
-fn settings(prng: &mut Prng) -> Settings {
+pub fn settings(prng: &mut Prng) -> Settings {
     Settings {
         poll_interval: prng.pick(&[5 * SECOND, 30 * SECOND]),
         stats_interval: 60 * SECOND,
@@ -75,14 +79,23 @@ fn settings(prng: &mut Prng) -> Settings {
     }
 }
 
-/// Faults stop: all rows end within an hour, all workers soon after, and then there are only heartbeats.
+/// Faults stop: all rows end, all workers soon after, and then there are only heartbeats.
 pub fn finish(world: &mut World) {
+    drain(world);
+    rest(world);
+}
+
+/// Faults stop, and all rows end within an hour.
+pub fn drain(world: &mut World) {
     world.calm();
     let bound = world.now + 3600 * SECOND;
     while world.database.unfinished > 0 {
         world.round();
         assert!(world.now < bound, "rows never end: {:?}", unfinished(world));
     }
+}
+
+fn rest(world: &mut World) {
     // Idle workers go, the last statistics are written, and cuts of parallelism are over.
     let settled = world.now + 400 * SECOND;
     while world.now < settled || world.machine.is_none() {

@@ -378,6 +378,22 @@ impl World {
         self.in_about(self.profile.insert_gap, Happening::Insert);
     }
 
+    /// A few rows of each temper.
+    pub fn populate(&mut self) {
+        let tempers = [
+            Temper::Good,
+            Temper::Good,
+            Temper::Poison(0),
+            Temper::Good,
+            Temper::Tar(1),
+            Temper::Hopeless(2),
+        ];
+        for temper in tempers {
+            let id = self.database.insert(0, temper);
+            self.after(0, Happening::Commit(id));
+        }
+    }
+
     fn drop_connection(&mut self) {
         if self.life.connected {
             self.life.connected = false;

@@ -110,10 +110,9 @@ impl Claims {
     pub(super) fn done(&mut self, rows: &[(usize, i64)]) {
         self.backoff.reset();
         self.seen = rows.iter().map(|(_, id)| *id).fold(self.seen, i64::max);
-        let skipped = self.asked_skipping;
         for Asked { stage, capacity } in std::mem::take(&mut self.asked) {
             // A row that was locked may have been passed over: nothing is known of what lies below.
-            if skipped {
+            if self.asked_skipping {
                 continue;
             }
             let of_stage = || rows.iter().filter(|(of, _)| *of == stage).map(|(_, id)| *id);

@@ -204,13 +204,10 @@ impl Machine {
     fn done(&mut self, kind: Kind) {
         match kind {
             Kind::Write => {
-                for written in self.writes.done() {
-                    // Pending again; or its worker had moved it on before it died, and the write changed nothing.
-                    self.claims.lower(written.row.id);
+                for row in self.writes.done() {
+                    // Pending again or paused; or its worker had moved it on before it died, and this changed nothing.
+                    self.claims.lower(row.id);
                     self.claims.want();
-                    if let Some(pause) = written.pause {
-                        self.upkeep.due_in(self.now, pause);
-                    }
                 }
             }
             Kind::Reconcile => {
