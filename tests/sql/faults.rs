@@ -2,9 +2,10 @@
 
 use super::harness::{self, Options, PATIENCE, Postgres, Stop, holds_within};
 use super::sql::ops::{Admission, Filter};
+use super::sql::queue::Held;
 use super::sql::row::Load;
 use super::sql::{Db, Error, Purpose};
-use super::{WORKER, admit, claim, open, want};
+use super::{WORKER, admit, claim, claim_one, open, want};
 use std::time::{Duration, Instant};
 
 // Req: L1
@@ -127,4 +128,28 @@ fn a_statement_that_waits_too_long_for_a_lock_is_a_conflict() {
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     database.run("ROLLBACK");
     assert_eq!(db.requeue(&[held]), Ok(1));
+}
+
+/// A claim is committed without waiting for the disk; what was handed out under its number is still told apart.
+// Req: D4
+#[test]
+fn a_claim_that_a_crash_forgot_is_never_given_out_again() {
+    let settings =
+        [("wal_writer_delay", "10s"), ("wal_writer_flush_after", "0"), ("checkpoint_timeout", "1h")];
+    let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let server = Postgres::start(Options { fsync: false, settings });
+    let mut database = server.database();
+    let mut db = open(&database, Purpose::Dispatcher);
+    let mut admission = open(&database, Purpose::Admission);
+    let (forgotten, untouched) = (admit(&mut admission, "init"), admit(&mut admission, "other"));
+    let first = claim_one(&mut db, "init");
+    assert_eq!(first, Held { id: forgotten, claim: 1 });
+    server.restart(Stop::Immediate);
+    database.client = database.connect();
+    let claims = format!("SELECT claims FROM pepsi.workqueue WHERE workqueue_id = {forgotten}");
+    assert_eq!(database.number(&claims), 0, "the crash forgot the claim, or this test shows nothing");
+    let mut db = open(&database, Purpose::Dispatcher);
+    assert_eq!(db.reconcile(&[first]), Ok(1));
+    assert_eq!(claim_one(&mut db, "init").claim, 2);
+    assert_eq!(claim_one(&mut db, "other"), Held { id: untouched, claim: 1 });
 }
