@@ -457,7 +457,7 @@ impl World {
                 }
             }
             Incoming::Terminate => {
-                self.life.terminated(self.now);
+                self.life.terminated(self.now, self.job.is_some());
                 self.step(Event::Terminate);
             }
             Incoming::Worker(worker, word) => {
@@ -518,7 +518,8 @@ impl World {
 
     fn delay(&mut self) -> Micros {
         if self.faults && self.prng.chance(10) {
-            // A statement that waits for something.
+            // A statement that waits for something; the end of a dispatcher may not outwait it.
+            self.life.troubled = true;
             return self.prng.between(MILLI, 3 * SECOND);
         }
         self.prng.between(20, 500)
