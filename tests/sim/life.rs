@@ -236,7 +236,7 @@ fn a_lost_connection_is_made_again_with_jitter() {
 #[test]
 fn every_wake_claims_once() {
     let mut bench = Bench::one();
-    let mut claims = |bench: &mut Bench, wake: &str, count: usize| {
+    let claims = |bench: &mut Bench, wake: &str, count: usize| {
         let names = bench.job_names();
         assert_eq!(names.iter().filter(|job| **job == "Claim").count(), count, "{wake}: {names:?}");
     };

@@ -1,0 +1,131 @@
+//! The simulated server's side of a job: when it takes effect, how it fails, and what is told by its reply.
+
+use super::world::{Happening, MILLI, SECOND, World};
+use crate::machine::{Demand, Fault, Job, Micros, Reply};
+
+/// How a job fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    LostBefore,
+    LostAfter,
+    Conflict,
+    Refused,
+    Overloaded,
+}
+
+impl World {
+    pub fn delay(&mut self) -> Micros {
+        if self.faults && self.prng.chance(10) {
+            // A statement that waits for something; the end of a dispatcher may not outwait it.
+            self.life.troubled = true;
+            return self.prng.between(MILLI, 3 * SECOND);
+        }
+        self.prng.between(20, 500)
+    }
+
+    /// The job takes effect at the server, or does not.
+    pub fn effect(&mut self) {
+        let job = self.job.clone().expect("a job is under way");
+        self.jobs += 1;
+        let failure = match self.fail_job {
+            Some((number, failure)) => Some(failure).filter(|_| number == self.jobs),
+            None if self.faults && self.prng.chance(self.profile.job_faults) => Some(self.prng.pick(&[
+                Failure::LostBefore,
+                Failure::LostAfter,
+                Failure::Conflict,
+                Failure::Refused,
+                Failure::Overloaded,
+            ])),
+            None => None,
+        };
+        let reply = self.outcome(&job, failure);
+        match &reply {
+            Reply::Fault(Fault::Lost(_)) => self.note("fault: lost"),
+            Reply::Fault(Fault::Conflict(_)) => self.note("fault: conflict"),
+            Reply::Fault(Fault::Refused(_)) => self.note("fault: refused"),
+            Reply::Fault(Fault::Overloaded(_)) => self.note("fault: overloaded"),
+            Reply::LockHeld => self.note("lock held"),
+            Reply::Connected
+            | Reply::Locked
+            | Reply::Rows { .. }
+            | Reply::Swept { .. }
+            | Reply::Done
+            | Reply::Fatal { .. } => {}
+        }
+        if matches!(reply, Reply::Fault(Fault::Lost(_))) {
+            self.life.connected = false;
+            self.life.locked = false;
+            self.lock_lingers = self.now + self.prng.pick(&[0, 0, 2 * SECOND]);
+        }
+        let delay = self.delay();
+        self.after(delay, Happening::Replied(reply));
+    }
+
+    fn outcome(&mut self, job: &Job, failure: Option<Failure>) -> Reply {
+        let text = "as the simulation wants it".to_owned();
+        if self.outage || failure == Some(Failure::LostBefore) {
+            return Reply::Fault(Fault::Lost(text));
+        }
+        match failure {
+            Some(Failure::Conflict) => return Reply::Fault(Fault::Conflict(text)),
+            Some(Failure::Refused) => return Reply::Fault(Fault::Refused(text)),
+            Some(Failure::Overloaded) => return Reply::Fault(Fault::Overloaded(text)),
+            Some(Failure::LostBefore | Failure::LostAfter) | None => {}
+        }
+        let reply = match job {
+            Job::Connect => {
+                if self.overload {
+                    return Reply::Fault(Fault::Overloaded(text));
+                }
+                self.life.connected = true;
+                Reply::Connected
+            }
+            // A connection that went away unseen.
+            _ if !self.life.connected => return Reply::Fault(Fault::Lost(text)),
+            Job::Lock => {
+                if self.rival || self.now < self.lock_lingers {
+                    return Reply::LockHeld;
+                }
+                self.life.locked = true;
+                Reply::Locked
+            }
+            Job::Claim { demand, skip_locked: false } if self.blocked(demand) => {
+                return Reply::Fault(Fault::Conflict(text));
+            }
+            Job::Reconcile { .. }
+            | Job::Claim { .. }
+            | Job::Requeue { .. }
+            | Job::Pause { .. }
+            | Job::Strike { .. }
+            | Job::Condemn { .. }
+            | Job::Fail { .. }
+            | Job::Sweep { .. }
+            | Job::Flush(_)
+            | Job::CollectBodies { .. } => self.database.perform(job, self.now, &self.names),
+        };
+        if failure == Some(Failure::LostAfter) { Reply::Fault(Fault::Lost(text)) } else { reply }
+    }
+
+    /// Whether the claim would wait for a row that somebody holds locked.
+    fn blocked(&self, demand: &[Demand]) -> bool {
+        let Some(id) = self.database.locked else { return false };
+        demand.iter().any(|want| {
+            let stage = self.names.iter().position(|name| *name == want.stage).expect("a stage that exists");
+            self.database.pending[stage]
+                .range(want.floor..)
+                .take(want.capacity as usize)
+                .any(|row| *row == id)
+        })
+    }
+
+    /// Sweep, reconcile, notification, a new connection: whatever is pending now, the machine has been told.
+    pub fn told_all(&mut self) {
+        for stage in 0..self.names.len() {
+            let pending: Vec<i64> = self.database.pending[stage].iter().copied().collect();
+            for id in pending {
+                let steps = self.steps;
+                self.database.row_mut(id).told_at.get_or_insert(steps);
+            }
+        }
+    }
+}
