@@ -27,6 +27,10 @@ mod process;
 mod runs;
 #[path = "sim/sequences.rs"]
 mod sequences;
+#[path = "sim/server.rs"]
+mod server;
+#[path = "sim/surroundings.rs"]
+mod surroundings;
 #[path = "sim/trouble.rs"]
 mod trouble;
 #[path = "sim/workers.rs"]

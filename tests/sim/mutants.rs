@@ -18,7 +18,7 @@ struct Mutant {
 
 /// The tests that take long, and how many seeds the one gets here; the other is left out.
 const RANDOM: &str = "random_worlds";
-const SEQUENCES: &str = "no_short_sequence";
+const SEQUENCES: &str = "sequences::";
 const SEEDS: &str = "150";
 
 const fn mutant(what: &'static str, file: &'static str, from: &'static str, to: &'static str) -> Mutant {
