@@ -1,7 +1,7 @@
 //! The dispatcher machine against a simulated world, each run from one seed.
 //!
 //! `PEPSI_SIM_SEED=N` runs that one seed; `PEPSI_SIM_SEEDS=N` and `PEPSI_SIM_STEPS=N` set how many seeds are run and
-//! how many steps the hostile part of each takes. A failure names its seed.
+//! how many steps the hostile part of each takes. A failure names its seed; `PEPSI_SIM_TRACE=1` prints every step.
 
 #[allow(dead_code)]
 #[path = "../src/dispatch/machine/mod.rs"]
