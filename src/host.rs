@@ -1,8 +1,21 @@
-//! The host around a program: the configuration file and where it is searched, the host name, wall-clock time,
+//! The host around a program: the configuration file and where it is searched, the host's names, wall-clock time,
 //! the user's name. The one place that reads the environment for them.
+//!
+//! Everything is read from files (`/proc`, `/etc`), never through the C library's resolver or NSS: no thread, no
+//! socket, no plug-in is loaded for it. What cannot be found has a plain default, so that only the configuration fails.
 
-use crate::proto::conf::Conf;
+use crate::proto::conf::{self, Conf, Sources};
+use crate::sys;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A configuration file, and each file it pulls in, ends here: a wrong path such as /dev/zero must not fill memory.
+const MAX_CONFIG: u64 = 4 << 20;
+/// The same for /etc/passwd, which is long on some hosts.
+const MAX_PASSWD: u64 = 16 << 20;
+const MAX_SMALL: u64 = 64 << 10;
 
 /// A configuration that was read, and the absolute path it came from.
 pub struct Loaded {
@@ -10,9 +23,174 @@ pub struct Loaded {
     pub path: PathBuf,
 }
 
-/// Reads `explicit`, or else the first that exists of $PEPSI_CONFIG, ~/.config/pepsi.conf, /etc/pepsi/pepsi.conf.
-/// The error is one line that names file and line, or the places that were searched.
+/// Reads `explicit`, or else $PEPSI_CONFIG where it is set, or else the first that exists of ~/.config/pepsi.conf and
+/// /etc/pepsi/pepsi.conf. The error is one line that names file and line, or the places that were searched.
 pub fn load_config(explicit: Option<&Path>) -> Result<Loaded, String> {
-    let _ = explicit;
-    unimplemented!()
+    let given = explicit.map(Path::to_path_buf).or_else(|| variable_path("PEPSI_CONFIG"));
+    let path = match given {
+        Some(path) => path,
+        None => search(&places(variable_path("HOME").as_deref()))?,
+    };
+    if path.as_os_str().is_empty() {
+        return Err("the name of the configuration file is empty".into());
+    }
+    let path = std::path::absolute(&path).map_err(|error| cannot_read(&path, &error))?;
+    let name = path.to_string_lossy();
+    let bytes = read_bytes(&path, MAX_CONFIG).map_err(|error| cannot_read(&path, &error))?;
+    let text = conf::decode(&name, bytes).map_err(|error| error.to_string())?;
+    let sources = Sources {
+        variable: &|name| std::env::var(name).ok(),
+        inline: &|name| {
+            let bytes = read_bytes(Path::new(name), MAX_CONFIG).map_err(|error| error.to_string())?;
+            conf::decode(name, bytes).map_err(|error| error.to_string())
+        },
+    };
+    let conf = Conf::parse(&name, &text, &sources).map_err(|error| error.to_string())?;
+    Ok(Loaded { conf, path })
+}
+
+fn places(home: Option<&Path>) -> Vec<PathBuf> {
+    let home = home.filter(|home| home.is_absolute()).map(|home| home.join(".config/pepsi.conf"));
+    home.into_iter().chain([PathBuf::from("/etc/pepsi/pepsi.conf")]).collect()
+}
+
+/// The first place that has a configuration. One that is there but cannot be read is used, and fails, by name.
+fn search(places: &[PathBuf]) -> Result<PathBuf, String> {
+    if let Some(found) = places.iter().find(|place| !is_absent(place)) {
+        return Ok(found.clone());
+    }
+    let names: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+    Err(format!("no configuration: name one with -c or $PEPSI_CONFIG, or write {}", names.join(" or ")))
+}
+
+fn is_absent(place: &Path) -> bool {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    std::fs::metadata(place).is_err_and(|error| matches!(error.kind(), NotFound | NotADirectory))
+}
+
+fn variable_path(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+fn cannot_read(path: &Path, error: &dyn std::fmt::Display) -> String {
+    format!("cannot read the configuration file {}: {error}", path.display())
+}
+
+fn read_bytes(path: &Path, max: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max {
+        return Err(std::io::Error::other(format!("longer than {max} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// The kernel's host name, `localhost` where it is none that fits into a header field.
+pub fn hostname() -> String {
+    sys::hostname().ok().and_then(|name| host_name(name.as_bytes())).unwrap_or_else(|| "localhost".into())
+}
+
+/// The domain of local addresses: /etc/mailname, else the host's name.
+pub fn mail_name() -> String {
+    let file = read_bytes(Path::new("/etc/mailname"), MAX_SMALL).unwrap_or_default();
+    host_name(file.split(|byte| *byte == b'\n').next().unwrap_or_default()).unwrap_or_else(hostname)
+}
+
+/// A plain host name, or nothing: it goes into header fields and addresses as it is.
+fn host_name(line: &[u8]) -> Option<String> {
+    let name = std::str::from_utf8(line).ok()?.trim().trim_end_matches('.');
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let is_name =
+        !name.is_empty() && name.len() <= 253 && name.chars().all(is_plain) && !name.starts_with('.');
+    is_name.then(|| name.to_owned())
+}
+
+/// Whether this process has another user's or group's rights than the one who started it, by a set-id bit.
+pub fn is_set_id() -> bool {
+    is_set_id_status(&read_bytes(Path::new("/proc/self/status"), MAX_SMALL).unwrap_or_default())
+}
+
+/// The `Uid:` and `Gid:` lines hold the real and then the effective number.
+fn is_set_id_status(status: &[u8]) -> bool {
+    String::from_utf8_lossy(status).lines().any(|line| {
+        let numbers = line.strip_prefix("Uid:").or_else(|| line.strip_prefix("Gid:")).unwrap_or_default();
+        let mut numbers = numbers.split_ascii_whitespace();
+        numbers.next() != numbers.next()
+    })
+}
+
+/// The login name of `uid` in /etc/passwd; `None` where it has no entry there.
+pub fn user_name(uid: u32) -> Option<String> {
+    passwd_name(&read_bytes(Path::new("/etc/passwd"), MAX_PASSWD).ok()?, uid)
+}
+
+fn passwd_name(passwd: &[u8], uid: u32) -> Option<String> {
+    let wanted = uid.to_string();
+    let line = passwd
+        .split(|byte| *byte == b'\n')
+        .find(|line| line.split(|byte| *byte == b':').nth(2) == Some(wanted.as_bytes()))?;
+    let name = std::str::from_utf8(line.split(|byte| *byte == b':').next()?).ok()?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '$');
+    (!name.is_empty() && name.chars().all(is_plain)).then(|| name.to_owned())
+}
+
+/// Microseconds since 1970 by the wall clock; 0 while it stands before that.
+pub fn wall_clock_us() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_name_is_plain_or_none() {
+        assert_eq!(host_name(b" mail.example.org. "), Some("mail.example.org".into()));
+        for bad in [&b""[..], b".", b"a b", b"a\x01b", b"caf\xc3\xa9", b"\xff", b".example", b"a@b"] {
+            assert_eq!(host_name(bad), None, "{bad:?}");
+        }
+        assert_eq!(host_name(&[b'a'; 254]), None);
+    }
+
+    #[test]
+    fn a_user_name_is_found_by_its_uid_alone() {
+        let passwd = b"root:x:0:0:root:/root:/bin/sh\nbad:x:10\nann:x:1000:0::/home/ann:/bin/sh\na\x01b:x:7:7:::\n:x:8:8:::\n";
+        assert_eq!(passwd_name(passwd, 0), Some("root".into()));
+        assert_eq!(passwd_name(passwd, 1000), Some("ann".into()));
+        for uid in [1, 7, 8, 100] {
+            assert_eq!(passwd_name(passwd, uid), None, "{uid}");
+        }
+    }
+
+    #[test]
+    fn a_set_id_process_is_told_by_its_numbers() {
+        assert!(!is_set_id_status(b"Name:\tx 1\nUid:\t5\t5\t5\t5\nGid:\t6\t6\t6\t6\n"));
+        assert!(is_set_id_status(b"Uid:\t1000\t0\t0\t0\nGid:\t6\t6\t6\t6\n"));
+        assert!(is_set_id_status(b"Uid:\t5\t5\t5\t5\nGid:\t6\t7\t7\t7\n"));
+    }
+
+    // Req: CLI5
+    #[test]
+    fn a_search_that_finds_nothing_names_the_places() {
+        let both = places(Some(Path::new("/home/ann")));
+        assert_eq!(both, [Path::new("/home/ann/.config/pepsi.conf"), Path::new("/etc/pepsi/pepsi.conf")]);
+        assert_eq!(places(None), both[1..]);
+        assert_eq!(places(Some(Path::new("relative"))), both[1..]);
+        let nowhere = [PathBuf::from("/nonexistent/a"), PathBuf::from("/dev/null/b")];
+        let error = search(&nowhere).unwrap_err();
+        assert!(error.ends_with("write /nonexistent/a or /dev/null/b"), "{error}");
+        assert_eq!(search(&[nowhere[0].clone(), PathBuf::from("/dev/null")]), Ok(PathBuf::from("/dev/null")));
+    }
+
+    // Req: CLI5
+    #[test]
+    fn an_unreadable_file_is_named() {
+        let missing = load_config(Some(Path::new("/nonexistent/x.conf"))).err().unwrap();
+        assert!(missing.contains("/nonexistent/x.conf"), "{missing}");
+        let folder = load_config(Some(Path::new("/"))).err().unwrap();
+        assert!(folder.contains("directory"), "{folder}");
+        assert!(load_config(Some(Path::new("/dev/zero"))).err().unwrap().contains("longer than"));
+        assert!(load_config(Some(Path::new(""))).err().unwrap().contains("empty"));
+    }
 }

@@ -1,2 +1,335 @@
-//! The only unsafe code: poll, self-pipe, signals, prctl, descriptor look-up. Every signature here is safe.
+//! The only unsafe code: poll, the signal self-pipe, process groups, reaping, what happens between fork and exec,
+//! and a few questions to the kernel that the standard library does not ask.
+//!
+//! Invariants: every signature is safe whatever its arguments; a signal handler touches atomics, `alarm` and one
+//! `write`, nothing else; between fork and exec only async-signal-safe calls are made and nothing is allocated.
+//! No policy and no clock here: callers decide when and why. Linux only (PR_SET_PDEATHSIG, close_range, /proc).
 #![allow(unsafe_code)]
+
+use std::fs;
+use std::io::{self, PipeReader, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, RawFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{ChildStdin, ChildStdout, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::time::Duration;
+
+/// After the first SIGTERM or SIGINT the process ends within this many seconds even if its loop is frozen: longer
+/// than an orderly shutdown takes (3 s for the workers and a few statements), shorter than a supervisor waits.
+const FROZEN_SECONDS: u32 = 8;
+
+/// The highest signal number of Linux.
+const LAST_SIGNAL: i32 = 64;
+
+/// One descriptor for [`poll`], and what came of it.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct PollFd(libc::pollfd);
+
+impl PollFd {
+    /// Waits for input or the end of it.
+    pub fn input(fd: RawFd) -> PollFd {
+        PollFd(libc::pollfd { fd, events: libc::POLLIN, revents: 0 })
+    }
+
+    /// Waits for room to write, or for the reader to go away.
+    pub fn output(fd: RawFd) -> PollFd {
+        PollFd(libc::pollfd { fd, events: libc::POLLOUT, revents: 0 })
+    }
+
+    /// Something to do: the next read or write says what.
+    pub fn is_ready(&self) -> bool {
+        self.0.revents != 0
+    }
+
+    /// The other side is gone, or the descriptor is no good; unread input may be left.
+    pub fn is_broken(&self) -> bool {
+        self.0.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0
+    }
+}
+
+/// Sleeps until a descriptor is ready, `timeout` is over (None: never) or a signal came; the last two leave nothing
+/// ready. The timeout is rounded up to milliseconds, so that a caller with a deadline does not spin just before it.
+pub fn poll(set: &mut [PollFd], timeout: Option<Duration>) -> io::Result<()> {
+    let milliseconds =
+        timeout.map_or(-1, |time| i32::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
+    for entry in set.iter_mut() {
+        entry.0.revents = 0;
+    }
+    let count = set.len() as libc::nfds_t;
+    // SAFETY: PollFd is a transparent pollfd, and the slice is ours alone for the length of the call.
+    let result = unsafe { libc::poll(set.as_mut_ptr().cast(), count, milliseconds) };
+    match checked(result) {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+        other => other.map(|_| ()),
+    }
+}
+
+/// From now on reads and writes of `fd` fail with WouldBlock instead of waiting.
+pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: F_GETFL and F_SETFL take and return flag words; no memory is involved.
+    let flags = checked(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
+    // SAFETY: as above.
+    checked(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) })?;
+    Ok(())
+}
+
+static SIGNAL_PIPE: AtomicI32 = AtomicI32::new(-1);
+static CHILD_ENDED: AtomicBool = AtomicBool::new(false);
+static TERMINATIONS: AtomicU32 = AtomicU32::new(0);
+static FROZEN_ALARM: AtomicBool = AtomicBool::new(false);
+
+/// The signals SIGCHLD, SIGTERM and SIGINT of this process, turned into input of a descriptor.
+pub struct Signals {
+    wake: PipeReader,
+}
+
+/// What was signalled since the last look. Signals of one kind may have merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caught {
+    pub child: bool,
+    /// How many SIGTERM and SIGINT.
+    pub terminate: u32,
+}
+
+impl Signals {
+    /// Takes the signals over; SIGPIPE is ignored. Once a process. The first SIGTERM or SIGINT also arms an alarm
+    /// that ends the process should its loop never get to act on it.
+    pub fn install() -> io::Result<Signals> {
+        let (wake, trigger) = io::pipe()?;
+        set_nonblocking(wake.as_fd())?;
+        set_nonblocking(trigger.as_fd())?;
+        let earlier = SIGNAL_PIPE.swap(trigger.into_raw_fd(), Ordering::SeqCst);
+        assert!(earlier == -1, "the signals are taken over once");
+        dispose(libc::SIGPIPE, libc::SIG_IGN)?;
+        dispose(libc::SIGALRM, libc::SIG_DFL)?;
+        let handler = on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        for signal in [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT] {
+            dispose(signal, handler)?;
+        }
+        unblock_signals()?;
+        Ok(Signals { wake })
+    }
+
+    /// The descriptor to poll.
+    pub fn fd(&self) -> RawFd {
+        self.wake.as_raw_fd()
+    }
+
+    /// What came since the last call. The pipe is emptied before the flags are read: a signal in between is
+    /// reported now and causes one wake too many, never one too few.
+    pub fn take(&mut self) -> Caught {
+        let mut bytes = [0; 512];
+        while matches!(self.wake.read(&mut bytes), Ok(count) if count > 0) {}
+        Caught {
+            child: CHILD_ENDED.swap(false, Ordering::SeqCst),
+            terminate: TERMINATIONS.swap(0, Ordering::SeqCst),
+        }
+    }
+}
+
+/// The flags carry what came and the byte only wakes: a pipe full of SIGCHLD bytes cannot hide a SIGTERM.
+extern "C" fn on_signal(signal: libc::c_int) {
+    // SAFETY: errno is a thread-local int, saved and put back because the interrupted code may be about to read
+    // it; alarm and write are async-signal-safe, the byte lives on this stack, and the descriptor is never closed.
+    unsafe {
+        let errno = *libc::__errno_location();
+        if signal == libc::SIGCHLD {
+            CHILD_ENDED.store(true, Ordering::SeqCst);
+        } else {
+            TERMINATIONS.fetch_add(1, Ordering::SeqCst);
+            // Only the first: a stream of signals must not put the end off for ever.
+            if !FROZEN_ALARM.swap(true, Ordering::SeqCst) {
+                libc::alarm(FROZEN_SECONDS);
+            }
+        }
+        let byte = 1u8;
+        libc::write(SIGNAL_PIPE.load(Ordering::SeqCst), (&raw const byte).cast(), 1);
+        *libc::__errno_location() = errno;
+    }
+}
+
+fn dispose(signal: libc::c_int, disposition: libc::sighandler_t) -> io::Result<()> {
+    // SAFETY: an all-zero sigaction is a valid one with an empty mask.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = disposition;
+    action.sa_flags = libc::SA_RESTART | libc::SA_NOCLDSTOP;
+    // SAFETY: `action` outlives the call, and the handler passed by our one caller is async-signal-safe.
+    checked(unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) })?;
+    Ok(())
+}
+
+/// A mask inherited from whoever started us could keep SIGTERM or the alarm away for good.
+fn unblock_signals() -> io::Result<()> {
+    // SAFETY: sigset_t is plain data that sigemptyset initialises; both calls are async-signal-safe.
+    checked(unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut())
+    })?;
+    Ok(())
+}
+
+/// A child that has ended, with how it did: any one, or the one with the process id `only`. None when none has.
+/// SIGCHLDs merge, so call it until it returns None.
+pub fn reap(only: Option<u32>) -> io::Result<Option<(u32, ExitStatus)>> {
+    let target = only.map_or(-1, process_id);
+    let mut status = 0;
+    // SAFETY: `status` is a valid int for the call to fill.
+    match checked(unsafe { libc::waitpid(target, &mut status, libc::WNOHANG) }) {
+        Ok(0) => Ok(None),
+        Ok(pid) => Ok(Some((pid.cast_unsigned(), ExitStatus::from_raw(status)))),
+        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// SIGKILL to `leader` and to every process of the group that it leads. The leader must not have been reaped: until
+/// then its number cannot belong to anybody else. A process that is gone is no error.
+pub fn kill_group(leader: u32) -> io::Result<()> {
+    let pid = process_id(leader);
+    // SAFETY: kill and killpg take two numbers; process_id keeps out 0 and 1, which mean our own group and init.
+    let (process, group) =
+        unsafe { (checked(libc::kill(pid, libc::SIGKILL)), libc::killpg(pid, libc::SIGKILL)) };
+    // The group may have no member (the leader moved to another one), so only the first result says something.
+    let _ = group;
+    match process {
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+        other => other.map(|_| ()),
+    }
+}
+
+fn process_id(pid: u32) -> libc::pid_t {
+    let pid = pid.cast_signed();
+    assert!(pid > 1, "{pid} is no child's process id");
+    pid
+}
+
+/// A child that was started. Only [`reap`] waits for it: the standard library's handle would wait a second time, for
+/// a number that may be another process's by then.
+pub struct Spawned {
+    pub pid: u32,
+    pub stdin: Option<ChildStdin>,
+    pub stdout: Option<ChildStdout>,
+}
+
+/// How a child's inherited descriptors are kept from its program: by one system call, or, on a kernel before
+/// Linux 5.11, one by one from a list made before the fork.
+enum Seal {
+    Range,
+    Listed(Vec<RawFd>),
+}
+
+/// Starts `command` as a leashed child: leader of its own process group, killed when the calling THREAD ends, all
+/// signals at their default and unblocked, no descriptor but 0, 1 and 2.
+///
+/// The leash does not hold over an exec of a set-id program, nor for the child's own children.
+pub fn spawn(command: &mut Command) -> io::Result<Spawned> {
+    // SAFETY: close_range takes three numbers; from the last possible descriptor on there is none to close.
+    let range =
+        unsafe { libc::syscall(libc::SYS_close_range, u32::MAX, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    let seal = if range == 0 { Seal::Range } else { Seal::Listed(open_descriptors()?) };
+    spawn_sealed(command, seal, std::process::id())
+}
+
+fn spawn_sealed(command: &mut Command, seal: Seal, parent: u32) -> io::Result<Spawned> {
+    // SAFETY: `before_exec` makes async-signal-safe calls only and allocates nothing.
+    unsafe { command.pre_exec(move || before_exec(parent, &seal)) };
+    let child = command.spawn()?;
+    Ok(Spawned { pid: child.id(), stdin: child.stdin, stdout: child.stdout })
+}
+
+/// Runs in the child. Descriptors are marked close-on-exec rather than closed: among them is the one by which the
+/// standard library reports a failed exec to the parent.
+fn before_exec(parent: u32, seal: &Seal) -> io::Result<()> {
+    // SAFETY: setpgid, signal, alarm, close_range and fcntl take numbers and are async-signal-safe. SIGKILL, SIGSTOP
+    // and the C library's own two signals refuse a disposition, which is of no consequence.
+    unsafe {
+        checked(libc::setpgid(0, 0))?;
+        for signal in 1..=LAST_SIGNAL {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        // Our handler may have run in this copy of us, and an alarm outlives the exec.
+        libc::alarm(0);
+        match seal {
+            Seal::Range => {
+                checked(libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) as i32)?;
+            }
+            Seal::Listed(descriptors) => {
+                for &fd in descriptors.iter().filter(|&&fd| fd > 2) {
+                    libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC);
+                }
+            }
+        }
+    }
+    unblock_signals()?;
+    die_with_parent()?;
+    // SAFETY: getppid takes and touches nothing.
+    if unsafe { libc::getppid() }.cast_unsigned() != parent {
+        // It died before the leash was on; nobody would ever send the signal.
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
+    Ok(())
+}
+
+fn die_with_parent() -> io::Result<()> {
+    // SAFETY: PR_SET_PDEATHSIG takes a signal number.
+    checked(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
+    Ok(())
+}
+
+fn open_descriptors() -> io::Result<Vec<RawFd>> {
+    let mut descriptors = Vec::new();
+    for entry in fs::read_dir("/proc/self/fd")? {
+        if let Some(fd) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) {
+            descriptors.push(fd);
+        }
+    }
+    Ok(descriptors)
+}
+
+/// The open sockets that are connected to somebody. What is new in it after a library connected is that library's.
+pub fn connected_sockets() -> io::Result<Vec<RawFd>> {
+    let mut descriptors = open_descriptors()?;
+    descriptors.retain(|&fd| has_peer(fd));
+    Ok(descriptors)
+}
+
+fn has_peer(fd: RawFd) -> bool {
+    // SAFETY: an all-zero sockaddr_storage is a valid value; the call writes at most `length` bytes of it.
+    unsafe {
+        let mut address: libc::sockaddr_storage = std::mem::zeroed();
+        let mut length = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+        libc::getpeername(fd, (&raw mut address).cast(), &mut length) == 0
+    }
+}
+
+/// Ends both directions of a socket, so that nobody waits for its other side any more. No error when it is closed.
+pub fn shut_down(socket: RawFd) {
+    // SAFETY: shutdown takes two numbers and changes no memory; a descriptor that is no socket only fails.
+    unsafe { libc::shutdown(socket, libc::SHUT_RDWR) };
+}
+
+/// The effective user's number.
+pub fn uid() -> u32 {
+    // SAFETY: geteuid takes nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// The host's own name as the kernel has it; bytes that are not UTF-8 are replaced.
+pub fn hostname() -> io::Result<String> {
+    // One byte more than the call is told of, and zeroed: it always ends in a NUL.
+    let mut name = [0u8; 257];
+    // SAFETY: the buffer is valid for the length given.
+    checked(unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) })?;
+    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+    Ok(String::from_utf8_lossy(&name[..end]).into_owned())
+}
+
+/// The C convention: -1 means errno.
+fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+#[cfg(test)]
+mod tests;

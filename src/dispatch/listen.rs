@@ -1,1 +1,237 @@
-//! listen
+//! The dispatcher's one database connection: it holds the advisory lock, LISTENs, and does the machine's jobs.
+//!
+//! Invariants: at most one connection; a job is done to its end before the next; whatever leaves the connection in
+//! doubt drops it, so that a later job meets a new one or none. Only this file knows both the machine's words and the
+//! database room's; it decides nothing that the machine could decide.
+//!
+//! The driver shows no socket, and its notifications arrive only when a statement turns its reactor: hence the look
+//! for the new descriptor, and the empty query of `poll_notifications` when that descriptor is readable.
+
+use super::machine::{Blame, Claim, Deltas, Demand, Event, Fault, Job, Reply};
+use crate::sql::queue::{Backend, Channel, Claimed, Claims, Held, Lock, StageCount, Want};
+use crate::sql::{Db, Error, Purpose};
+use crate::{exit, sys};
+use std::os::fd::RawFd;
+
+/// The connection and what must be known to make it again.
+pub struct Link {
+    url: String,
+    program: &'static str,
+    live: Option<Live>,
+    /// The server process through which this dispatcher last held the lock (D6).
+    holder: Option<Backend>,
+}
+
+struct Live {
+    db: Db,
+    socket: RawFd,
+}
+
+impl Link {
+    /// The first connection, its schema checked. An error here is the operator's to mend.
+    pub fn open(url: &str, program: &'static str) -> Result<Link, Error> {
+        let mut link = Link { url: url.to_owned(), program, live: None, holder: None };
+        link.connect()?;
+        Ok(link)
+    }
+
+    /// The overlay of requirement C1: section, option, value.
+    pub fn overrides(&mut self) -> Result<Vec<(String, String, String)>, Error> {
+        match &mut self.live {
+            Some(live) => live.db.overrides(),
+            None => Err(not_connected()),
+        }
+    }
+
+    /// The descriptor to await notifications on, while there is a connection.
+    pub fn socket(&self) -> Option<RawFd> {
+        self.live.as_ref().map(|live| live.socket)
+    }
+
+    /// Its descriptor is ready: takes what came. `hung_up`: the server has closed its side.
+    pub fn take_ready(&mut self, hung_up: bool) -> Option<Event> {
+        let polled = self.live.as_mut()?.db.poll_notifications();
+        match polled {
+            // Else the descriptor would be ready for ever.
+            Ok(_) if hung_up => Some(self.lost("the server has closed the connection".into())),
+            other => self.heard(other),
+        }
+    }
+
+    /// What earlier statements left in memory: no descriptor will ever announce it.
+    pub fn take_buffered(&mut self) -> Option<Event> {
+        let buffered = self.live.as_mut()?.db.buffered_notifications();
+        self.heard(buffered)
+    }
+
+    /// A change of the configuration or of telemetry is heard and, in this release, has no effect before a restart.
+    fn heard(&mut self, heard: Result<Vec<Channel>, Error>) -> Option<Event> {
+        match heard {
+            Ok(channels) => channels.contains(&Channel::Workqueue).then_some(Event::Notified),
+            Err(error) => Some(self.lost(error.to_string())),
+        }
+    }
+
+    fn lost(&mut self, why: String) -> Event {
+        self.disconnect();
+        Event::ConnectionLost(why)
+    }
+
+    /// The driver says goodbye and waits for the server's end; a server that hangs must not make us hang with it.
+    fn disconnect(&mut self) {
+        if let Some(live) = self.live.take() {
+            sys::shut_down(live.socket);
+        }
+    }
+
+    fn connect(&mut self) -> Result<(), Error> {
+        let before = sockets()?;
+        let mut db = Db::connect(&self.url, self.program, Purpose::Dispatcher)?;
+        let mut new = sockets()?;
+        new.retain(|fd| !before.contains(fd));
+        let [socket] = new[..] else {
+            return Err(Error::Setup(format!(
+                "cannot tell the database's socket among {} new ones",
+                new.len()
+            )));
+        };
+        db.check_schema()?;
+        self.live = Some(Live { db, socket });
+        Ok(())
+    }
+
+    /// Does one job. A connection that was lost on the way is gone afterwards.
+    pub fn run(&mut self, job: Job) -> Reply {
+        self.perform(job).unwrap_or_else(|error| self.failed(error))
+    }
+
+    fn perform(&mut self, job: Job) -> Result<Reply, Error> {
+        match job {
+            Job::Connect => return self.listen(),
+            Job::Lock => return self.lock(),
+            Job::Reconcile { held } => self.db()?.reconcile(&held_rows(&held)).map(drop)?,
+            Job::Claim { demand, skip_locked } => {
+                return Ok(rows(self.db()?.claim(&wants(demand), skip_locked)?));
+            }
+            Job::Requeue { rows } => self.db()?.requeue(&held_rows(&rows)).map(drop)?,
+            Job::Pause { row, pause, error } => {
+                self.db()?.pause_claimed(held(row), pause, &error).map(drop)?;
+            }
+            Job::Strike { row, strikes, pause, blame, error } => {
+                self.db()?.strike(held(row), strikes, pause, class(blame), &error).map(drop)?;
+            }
+            Job::Condemn { row, strikes, blame, error } => {
+                self.db()?.condemn(held(row), strikes, class(blame), &error).map(drop)?;
+            }
+            Job::Fail { row, error } => self.db()?.fail_claimed(held(row), &error).map(drop)?,
+            Job::Sweep { limit } => {
+                let (moved, due_in) = self.db()?.sweep_paused(limit)?;
+                return Ok(Reply::Swept { moved: u32::try_from(moved).unwrap_or(u32::MAX), due_in });
+            }
+            Job::Flush(deltas) => flush(self.db()?, deltas)?,
+            Job::CollectBodies { limit } => self.db()?.collect_bodies(limit).map(drop)?,
+        }
+        Ok(Reply::Done)
+    }
+
+    fn db(&mut self) -> Result<&mut Db, Error> {
+        self.live.as_mut().map(|live| &mut live.db).ok_or_else(not_connected)
+    }
+
+    /// The connection of the start is used; any later Connect makes a new one.
+    fn listen(&mut self) -> Result<Reply, Error> {
+        let is_first = self.holder.is_none() && self.live.is_some();
+        if !is_first {
+            self.disconnect();
+            self.connect()?;
+        }
+        self.db()?.listen()?;
+        Ok(Reply::Connected)
+    }
+
+    /// Our own former backend may outlive its connection, for instance while a network timeout runs (D6).
+    fn lock(&mut self) -> Result<Reply, Error> {
+        let locked = self.db()?.lock_dispatcher()?;
+        match locked {
+            Lock::Taken(backend) => {
+                self.holder = Some(backend);
+                Ok(Reply::Locked)
+            }
+            Lock::HeldBy(Some(other)) if self.holder.as_ref() == Some(&other) => {
+                self.db()?.terminate(&other)?;
+                Ok(Reply::LockHeld)
+            }
+            Lock::HeldBy(_) => Ok(Reply::LockHeld),
+        }
+    }
+
+    /// What a person must mend ends the dispatcher when the schema has changed under it. All else that keeps a
+    /// running dispatcher from its database (a role dropped for a while) is retried like a lost connection.
+    fn failed(&mut self, error: Error) -> Reply {
+        let fault = match error {
+            Error::Schema(error) => return Reply::Fatal { code: exit::CONFIG, error },
+            Error::Lost(text) | Error::Setup(text) => {
+                self.disconnect();
+                Fault::Lost(text)
+            }
+            Error::Overloaded(text) => Fault::Overloaded(text),
+            Error::Conflict(text) => Fault::Conflict(text),
+            Error::Refused(text) => Fault::Refused(text),
+        };
+        Reply::Fault(fault)
+    }
+}
+
+fn sockets() -> Result<Vec<RawFd>, Error> {
+    sys::connected_sockets().map_err(|error| Error::Lost(format!("cannot list the open sockets: {error}")))
+}
+
+fn not_connected() -> Error {
+    Error::Lost("there is no connection to the database".into())
+}
+
+fn flush(db: &mut Db, deltas: Deltas) -> Result<(), Error> {
+    let Deltas { stages, executed, failed, serialization_failures, answered } = deltas;
+    let stages: Vec<StageCount> = stages
+        .into_iter()
+        .map(|delta| StageCount {
+            stage: delta.stage,
+            messages: delta.messages,
+            processing_us: delta.processing_us,
+            timeouts: delta.timeouts,
+            crashes: delta.crashes,
+        })
+        .collect();
+    db.flush(&stages, executed, failed, serialization_failures, &answered)
+}
+
+fn rows(claims: Claims) -> Reply {
+    let claimed = |row: Claimed| super::machine::Claimed {
+        stage: row.stage,
+        row: Claim { id: row.held.id, claim: row.held.claim },
+        sender: row.sender,
+        strikes: row.strikes,
+    };
+    Reply::Rows { rows: claims.rows.into_iter().map(claimed).collect(), due_in: claims.due_in_us }
+}
+
+fn wants(demand: Vec<Demand>) -> Vec<Want> {
+    let want = |one: Demand| Want { stage: one.stage, capacity: one.capacity, floor: one.floor };
+    demand.into_iter().map(want).collect()
+}
+
+fn held(row: Claim) -> Held {
+    Held { id: row.id, claim: row.claim }
+}
+
+fn held_rows(rows: &[Claim]) -> Vec<Held> {
+    rows.iter().copied().map(held).collect()
+}
+
+/// `state.failure_class` (E2).
+fn class(blame: Blame) -> &'static str {
+    match blame {
+        Blame::Crashed => "crashed",
+        Blame::TimedOut => "timed-out",
+    }
+}

@@ -1,8 +1,29 @@
-//! Addresses: the RFC 5321 mailbox of an envelope, and the mailboxes of a header field (RFC 5322, groups and comments too).
+//! Addresses of an envelope: the mailbox of RFC 5321 section 4.1.2, with UTF-8 (RFC 6531). `list` in `mailboxes`
+//! reads those of a header field.
+//!
+//! Invariants: an `Address` holds no control character, no line end, no NUL and no `@` or blank outside quotes, so it
+//! can stand in a header, a log line or an SMTP command; its `Display` parses to the same address. Linear time, after
+//! a bound on the length. What a path on disk may hold is not decided here.
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+pub use super::mailboxes::list;
+
+/// RFC 5321 section 4.5.3.1.1, in octets.
+pub const MAX_LOCAL: usize = 64;
+
+/// RFC 5321 section 4.5.3.1.3 less the angle brackets, in octets. The 255 of a domain (section 4.5.3.1.2) are more than
+/// this leaves it.
+pub const MAX_ADDRESS: usize = 254;
+
+/// RFC 1035 section 2.3.4; in characters, since the encoded form of a UTF-8 label is not known here.
+const MAX_LABEL: usize = 63;
 
 /// An envelope address that was checked, split at its last `@` outside quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
+    /// As written, with its quotes if it has any.
     pub local: String,
     /// As written, without trailing dot; empty for a bare local name.
     pub domain: String,
@@ -12,24 +33,162 @@ pub struct Address {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressError(pub String);
 
-/// Checks an envelope address: dot-string or quoted local part (at most 64 octets), domain or address literal (at
-/// most 255), UTF-8 allowed (RFC 6531), no control characters, no NUL, no line end; surrounding `<>` allowed. A bare
-/// local name is allowed.
-pub fn parse(text: &str) -> Result<Address, AddressError> {
-    let _ = text;
-    unimplemented!()
-}
-
-impl std::fmt::Display for Address {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let _ = f;
-        unimplemented!()
+impl Address {
+    /// The domain in the form in which domains are compared.
+    pub fn domain_lower(&self) -> String {
+        self.domain.to_lowercase()
     }
 }
 
-/// The addr-specs of a header field's value such as To: display names, comments, groups, routes and folds dealt with.
-/// Each entry is an address or why that piece is none.
-pub fn list(value: &str) -> Vec<Result<Address, AddressError>> {
-    let _ = value;
-    unimplemented!()
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.local)?;
+        if self.domain.is_empty() { Ok(()) } else { write!(f, "@{}", self.domain) }
+    }
 }
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Checks an envelope address: dot-string or quoted local part (at most 64 octets), domain or address literal (254 with
+/// all before it), UTF-8 allowed (RFC 6531), no control characters, no NUL, no line end; surrounding `<>` allowed. A bare
+/// local name is allowed. Source routes are refused: RFC 5321 appendix C gives them no meaning any more.
+pub fn parse(text: &str) -> Result<Address, AddressError> {
+    check(text).map_err(AddressError)
+}
+
+fn check(text: &str) -> Result<Address, String> {
+    let bare = match (text.starts_with('<'), text.ends_with('>')) {
+        (true, true) => &text[1..text.len() - 1],
+        (false, false) => text,
+        (true, false) | (false, true) => {
+            return Err(String::from("has a \"<\" or \">\" without its other half"));
+        }
+    };
+    if bare.is_empty() {
+        return Err(String::from("is empty"));
+    }
+    if bare.len() > MAX_ADDRESS + 1 {
+        return Err(format!("is longer than {MAX_ADDRESS} octets"));
+    }
+    if let Some(c) = bare.chars().find(|c| c.is_control()) {
+        return Err(format!("has the control character {}", c.escape_default()));
+    }
+    if bare.starts_with('@') {
+        let route = bare.contains(':');
+        let why = if route {
+            "is a source route; give the last address alone"
+        } else {
+            "has nothing before its \"@\""
+        };
+        return Err(String::from(why));
+    }
+    let end = if bare.starts_with('"') { quoted_end(bare)? } else { dotted_end(bare)? };
+    let (local, behind) = bare.split_at(end);
+    if local.len() > MAX_LOCAL {
+        return Err(format!("has a local part longer than {MAX_LOCAL} octets"));
+    }
+    let domain = match behind.strip_prefix('@') {
+        Some(domain) => check_domain(domain)?,
+        None if behind.is_empty() => "",
+        None => return Err(String::from("has something between its closing quote and its \"@\"")),
+    };
+    if local.len() + 1 + domain.len() > MAX_ADDRESS {
+        return Err(format!("is longer than {MAX_ADDRESS} octets"));
+    }
+    Ok(Address { local: local.to_owned(), domain: domain.to_owned() })
+}
+
+/// Where a quoted local part ends, behind its closing quote.
+fn quoted_end(text: &str) -> Result<usize, String> {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            c if c != ' ' && c.is_whitespace() => return Err(blank(c)),
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => return Ok(at + 1),
+            _ => {}
+        }
+    }
+    Err(String::from("has a quote that is not closed"))
+}
+
+/// Where a local part without quotes ends: at the `@` or the end of the text.
+fn dotted_end(text: &str) -> Result<usize, String> {
+    let end = text.find('@').unwrap_or(text.len());
+    let local = &text[..end];
+    for c in local.chars() {
+        if c.is_whitespace() {
+            return Err(blank(c));
+        }
+        if c.is_ascii() && !c.is_ascii_alphanumeric() && !"!#$%&'*+-/=?^_`{|}~.".contains(c) {
+            return Err(format!("has a \"{c}\" outside quotes"));
+        }
+    }
+    if local.starts_with('.') || local.ends_with('.') || local.contains("..") {
+        return Err(String::from("has a dot at the edge of its local part, or two in a row (quote it)"));
+    }
+    Ok(end)
+}
+
+fn blank(c: char) -> String {
+    if c == ' ' {
+        String::from("has a blank in it")
+    } else {
+        format!("has the blank {} in it", c.escape_default())
+    }
+}
+
+/// A domain or an address literal, without its trailing dot.
+fn check_domain(text: &str) -> Result<&str, String> {
+    if let Some(rest) = text.strip_prefix('[') {
+        let inner = rest.strip_suffix(']').ok_or("has an address literal without its \"]\"")?;
+        let v6 =
+            inner.get(..5).filter(|tag| tag.eq_ignore_ascii_case("IPv6:")).map(|tag| &inner[tag.len()..]);
+        let good = match v6 {
+            Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+            None => inner.parse::<Ipv4Addr>().is_ok(),
+        };
+        let why = "has an address literal that is neither [IPv4] nor [IPv6:address]";
+        return if good { Ok(text) } else { Err(String::from(why)) };
+    }
+    let domain = text.strip_suffix('.').unwrap_or(text);
+    if domain.is_empty() {
+        return Err(String::from("has no domain behind its \"@\""));
+    }
+    for label in domain.split('.') {
+        check_label(label)?;
+    }
+    Ok(domain)
+}
+
+fn check_label(label: &str) -> Result<(), String> {
+    if label.is_empty() {
+        return Err(String::from("has an empty label in its domain"));
+    }
+    if label.chars().count() > MAX_LABEL {
+        return Err(format!("has a label longer than {MAX_LABEL} characters in its domain"));
+    }
+    if label.starts_with('-') || label.ends_with('-') {
+        return Err(String::from("has a hyphen at the edge of a label in its domain"));
+    }
+    // Underscores are no host name but are met in mail. Of UTF-8, what some readers would take for a dot or a blank is
+    // refused: U+3002, U+FF0E and U+FF61 are dots to IDNA (RFC 3490 section 3.1).
+    let known = |c: char| match c {
+        c if c.is_ascii() => c.is_ascii_alphanumeric() || c == '-' || c == '_',
+        c => !c.is_whitespace() && !matches!(c, '\u{3002}' | '\u{ff0e}' | '\u{ff61}'),
+    };
+    match label.chars().find(|c| !known(*c)) {
+        Some('@') => Err(String::from("has a second \"@\"; quote the local part if it is meant")),
+        Some(c) => Err(format!("has {} in its domain", c.escape_debug())),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+#[path = "address_tests.rs"]
+mod tests;

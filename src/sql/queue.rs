@@ -1,6 +1,38 @@
 //! The dispatcher's statements: lock, LISTEN, claim, fenced writes about claimed rows, sweeps, statistics.
+//!
+//! Every write about a claimed row tests `status = 'running' AND claims = ` its claim (requirement D4): repeated after a lost
+//! reply, or late, it changes nothing.
 
-use super::{Db, Error};
+use super::{Db, Error, Statement, clean, error};
+use fallible_iterator::FallibleIterator;
+use std::time::Duration;
+
+const LOCK: Statement =
+    Statement { purpose: "take the dispatcher's lock", text: include_str!("lock_dispatcher.sql") };
+const HOLDER: Statement =
+    Statement { purpose: "see who holds the dispatcher's lock", text: include_str!("lock_holder.sql") };
+const TERMINATE: Statement =
+    Statement { purpose: "end the former backend", text: include_str!("terminate.sql") };
+const LISTEN: &str = include_str!("listen.sql");
+const RECONCILE: Statement =
+    Statement { purpose: "reconcile running messages", text: include_str!("reconcile.sql") };
+const CLAIM: Statement = Statement { purpose: "claim messages", text: include_str!("claim.sql") };
+const CLAIM_SKIP_LOCKED: Statement =
+    Statement { purpose: "claim messages past locked ones", text: include_str!("claim_skip_locked.sql") };
+const REQUEUE: Statement = Statement { purpose: "requeue messages", text: include_str!("requeue.sql") };
+const PAUSE: Statement = Statement { purpose: "pause a message", text: include_str!("pause_claimed.sql") };
+const STRIKE: Statement = Statement { purpose: "strike a message", text: include_str!("strike.sql") };
+const CONDEMN: Statement = Statement { purpose: "condemn a message", text: include_str!("condemn.sql") };
+const FAIL: Statement = Statement { purpose: "fail a message", text: include_str!("fail_claimed.sql") };
+const SWEEP: Statement =
+    Statement { purpose: "sweep paused messages", text: include_str!("sweep_paused.sql") };
+const FLUSH: Statement = Statement { purpose: "write the statistics", text: include_str!("flush.sql") };
+const COLLECT_BODIES: Statement =
+    Statement { purpose: "collect bodies", text: include_str!("collect_bodies.sql") };
+
+/// A server that does not answer an empty query for so long is taken for lost: without this bound, a stopped server on a
+/// Unix socket would stop us too.
+const POLL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A row and the claim it is fenced by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,45 +101,81 @@ pub enum Channel {
 impl Db {
     /// Tries the advisory lock once, without waiting.
     pub fn lock_dispatcher(&mut self) -> Result<Lock, Error> {
-        unimplemented!()
+        let rows = self.query(&LOCK, &[])?;
+        match rows.first() {
+            Some(row) if row.get("is_taken") => Ok(Lock::Taken(backend(row))),
+            Some(_) | None => Ok(Lock::HeldBy(self.query(&HOLDER, &[])?.first().map(backend))),
+        }
     }
+
     /// Terminates that backend if it is still the same one.
     pub fn terminate(&mut self, backend: &Backend) -> Result<(), Error> {
-        let _ = backend;
-        unimplemented!()
+        self.query(&TERMINATE, &[&backend.pid, &backend.started_us]).map(drop)
     }
+
     /// LISTENs on the three channels.
     pub fn listen(&mut self) -> Result<(), Error> {
-        unimplemented!()
+        let heard = self.client.batch_execute(LISTEN);
+        heard.map_err(|cause| error::of_statement("listen", &cause, self.client.is_closed()))
     }
+
     /// Turns the driver's reactor with an empty query, then takes all notifications that have come.
     pub fn poll_notifications(&mut self) -> Result<Vec<Channel>, Error> {
-        unimplemented!()
+        // After a timeout the answer may still come, and belong to nothing: whatever failed, the connection is done with.
+        let turned = self.client.is_valid(POLL_TIMEOUT);
+        turned.map_err(|cause| error::of_statement("poll for notifications", &cause, true))?;
+        self.buffered_notifications()
     }
+
     /// Takes the notifications that earlier statements left in memory; no I/O.
     pub fn buffered_notifications(&mut self) -> Result<Vec<Channel>, Error> {
-        unimplemented!()
+        // Most wakes find none; then not even the driver's reactor is entered.
+        if self.client.notifications().is_empty() {
+            return Ok(Vec::new());
+        }
+        let taken =
+            self.client.notifications().iter().map(|one| Ok(channel(one.channel()))).collect::<Vec<_>>();
+        let channels = taken.map_err(|cause| error::of_statement("take notifications", &cause, true))?;
+        Ok(channels.into_iter().flatten().collect())
     }
+
     /// Every running row but `held` back to pending; how many.
     pub fn reconcile(&mut self, held: &[Held]) -> Result<u64, Error> {
-        let _ = held;
-        unimplemented!()
+        let (ids, claims) = columns(held);
+        self.execute(&RECONCILE, &[&ids, &claims])
     }
+
     /// The one pending-to-running write, for all stages at once, oldest first (W3, W4).
     pub fn claim(&mut self, wants: &[Want], skip_locked: bool) -> Result<Claims, Error> {
-        let _ = (wants, skip_locked);
-        unimplemented!()
+        let stages: Vec<&str> = wants.iter().map(|want| want.stage.as_str()).collect();
+        let capacities: Vec<i32> =
+            wants.iter().map(|want| i32::try_from(want.capacity).unwrap_or(i32::MAX)).collect();
+        let floors: Vec<i64> = wants.iter().map(|want| want.floor).collect();
+        let statement = if skip_locked { &CLAIM_SKIP_LOCKED } else { &CLAIM };
+        let rows = self.query(statement, &[&stages, &capacities, &floors])?;
+        let mut claims = Claims { rows: Vec::with_capacity(rows.len()), due_in_us: None };
+        for row in &rows {
+            match row.get::<_, Option<i64>>("workqueue_id") {
+                Some(id) => claims.rows.push(claimed(id, row)),
+                None => claims.due_in_us = unsigned(row.get("due_in_us")),
+            }
+        }
+        Ok(claims)
     }
+
     /// Back to pending, fenced; how many still were ours.
     pub fn requeue(&mut self, rows: &[Held]) -> Result<u64, Error> {
-        let _ = rows;
-        unimplemented!()
+        let (ids, claims) = columns(rows);
+        self.execute(&REQUEUE, &[&ids, &claims])
     }
+
     /// paused for `pause_us` with state.last_error, fenced.
     pub fn pause_claimed(&mut self, row: Held, pause_us: u64, error: &str) -> Result<bool, Error> {
-        let _ = (row, pause_us, error);
-        unimplemented!()
+        let changed =
+            self.execute(&PAUSE, &[&row.id, &row.claim, &super::pause(pause_us), &clean::text(error)])?;
+        Ok(changed > 0)
     }
+
     /// paused with strikes, last_error, failure_class and dispatch_error, fenced (E2). `class` is crashed or timed-out.
     pub fn strike(
         &mut self,
@@ -117,24 +185,30 @@ impl Db {
         class: &str,
         error: &str,
     ) -> Result<bool, Error> {
-        let _ = (row, strikes, pause_us, class, error);
-        unimplemented!()
+        let (strikes, pause_us) = (count(strikes), super::pause(pause_us));
+        let error = clean::text(error);
+        let changed = self.execute(&STRIKE, &[&row.id, &row.claim, &strikes, &pause_us, &class, &error])?;
+        Ok(changed > 0)
     }
+
     /// failed (crashed) or timeout (timed-out), fenced (E2).
     pub fn condemn(&mut self, row: Held, strikes: u32, class: &str, error: &str) -> Result<bool, Error> {
-        let _ = (row, strikes, class, error);
-        unimplemented!()
+        let (strikes, error) = (count(strikes), clean::text(error));
+        Ok(self.execute(&CONDEMN, &[&row.id, &row.claim, &strikes, &class, &error])? > 0)
     }
+
     /// failed with dispatch_error, fenced (R3).
     pub fn fail_claimed(&mut self, row: Held, error: &str) -> Result<bool, Error> {
-        let _ = (row, error);
-        unimplemented!()
+        Ok(self.execute(&FAIL, &[&row.id, &row.claim, &clean::text(error)])? > 0)
     }
+
     /// At most `limit` due paused rows to pending: how many, and the microseconds until the next is due.
     pub fn sweep_paused(&mut self, limit: u32) -> Result<(u64, Option<u64>), Error> {
-        let _ = limit;
-        unimplemented!()
+        let rows = self.query(&SWEEP, &[&i64::from(limit)])?;
+        let Some(row) = rows.first() else { return Ok((0, None)) };
+        Ok((unsigned(row.get("moved")).unwrap_or(0), unsigned(row.get("due_in_us"))))
     }
+
     /// Adds to stage_stats and dispatch_stats in one transaction; messages_finished grows by the `answered` ids that are gone.
     pub fn flush(
         &mut self,
@@ -144,12 +218,62 @@ impl Db {
         serialization_failures: u64,
         answered: &[i64],
     ) -> Result<(), Error> {
-        let _ = (stages, executed, failed, serialization_failures, answered);
-        unimplemented!()
+        let names: Vec<&str> = stages.iter().map(|one| one.stage.as_str()).collect();
+        let column =
+            |pick: fn(&StageCount) -> u64| stages.iter().map(|one| big(pick(one))).collect::<Vec<i64>>();
+        let (messages, times) = (column(|one| one.messages), column(|one| one.processing_us));
+        let (timeouts, crashes) = (column(|one| one.timeouts), column(|one| one.crashes));
+        let totals = [big(executed), big(failed), big(serialization_failures)];
+        let [executed, failed, conflicts] = &totals;
+        self.execute(
+            &FLUSH,
+            &[&names, &messages, &times, &timeouts, &crashes, executed, failed, conflicts, &answered],
+        )
+        .map(drop)
     }
+
     /// Deletes at most `limit` bodies that no row references; how many.
     pub fn collect_bodies(&mut self, limit: u32) -> Result<u64, Error> {
-        let _ = limit;
-        unimplemented!()
+        let rows = self.query(&COLLECT_BODIES, &[&count(limit)])?;
+        Ok(rows.first().and_then(|row| unsigned(row.get(0))).unwrap_or(0))
     }
+}
+
+fn backend(row: &postgres::Row) -> Backend {
+    Backend { pid: row.get("pid"), started_us: row.get("started_us") }
+}
+
+fn channel(name: &str) -> Option<Channel> {
+    match name {
+        "workqueue" => Some(Channel::Workqueue),
+        "config_changed" => Some(Channel::ConfigChanged),
+        "telemetry_changed" => Some(Channel::TelemetryChanged),
+        _ => None,
+    }
+}
+
+fn claimed(id: i64, row: &postgres::Row) -> Claimed {
+    Claimed {
+        stage: row.get("stage"),
+        held: Held { id, claim: row.get("claims") },
+        sender: row.get("sender_key"),
+        strikes: u32::try_from(row.get::<_, i32>("strikes")).unwrap_or(0),
+    }
+}
+
+fn columns(rows: &[Held]) -> (Vec<i64>, Vec<i64>) {
+    rows.iter().map(|row| (row.id, row.claim)).unzip()
+}
+
+/// A number of the server's that is not negative.
+fn unsigned(value: Option<i64>) -> Option<u64> {
+    value.map(|value| u64::try_from(value).unwrap_or(0))
+}
+
+fn count(value: u32) -> i32 {
+    i32::try_from(value).unwrap_or(i32::MAX)
+}
+
+fn big(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }

@@ -1,7 +1,22 @@
 //! The worker's statements: one SELECT loads a row, one statement commits its outcome, fenced by the claim (D4).
+//!
+//! A commit is one statement, and so one transaction: content, state and move become visible together or not at all. It
+//! tests `status = 'running' AND claims = ` the claim; when that moved on, nothing is changed.
 
-use super::{Db, Error};
+use super::{Db, Error, Statement, clean};
 use serde_json::Value;
+
+const LOAD_METADATA: Statement =
+    Statement { purpose: "load a message", text: include_str!("load_metadata.sql") };
+const LOAD_HEADERS: Statement =
+    Statement { purpose: "load a message's headers", text: include_str!("load_headers.sql") };
+const LOAD_FULL: Statement =
+    Statement { purpose: "load a whole message", text: include_str!("load_full.sql") };
+const ADVANCE: Statement = Statement { purpose: "advance a message", text: include_str!("advance.sql") };
+const PAUSE: Statement = Statement { purpose: "defer a message", text: include_str!("pause.sql") };
+const FAIL: Statement = Statement { purpose: "write a failure", text: include_str!("fail.sql") };
+const FINISH: Statement = Statement { purpose: "finish a message", text: include_str!("finish.sql") };
+const REWRITE: Statement = Statement { purpose: "rewrite a message", text: include_str!("rewrite.sql") };
 
 /// How much of the message a stage needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,11 +86,17 @@ pub enum Move {
 impl Db {
     /// Loads one row whatever its status; None when there is none.
     pub fn load(&mut self, id: i64, load: Load) -> Result<Option<Row>, Error> {
-        let _ = (id, load);
-        unimplemented!()
+        let statement = match load {
+            Load::Metadata => &LOAD_METADATA,
+            Load::Headers => &LOAD_HEADERS,
+            Load::Full => &LOAD_FULL,
+        };
+        let rows = self.query(statement, &[&id])?;
+        Ok(rows.first().map(|row| read(id, row)))
     }
+
     /// Commits one outcome in one statement: content, `state || merge`, and the move. False when the row is no longer
-    /// running under that claim; then nothing was changed.
+    /// running under that claim; then nothing was changed. Of a row that is finished nothing else is written.
     pub fn commit(
         &mut self,
         id: i64,
@@ -84,7 +105,82 @@ impl Db {
         merge: &Value,
         to: &Move,
     ) -> Result<bool, Error> {
-        let _ = (id, claim, content, merge, to);
-        unimplemented!()
+        let merge = clean::json(merge);
+        let changed = match to {
+            Move::Finish => self.execute(&FINISH, &[&id, &claim])?,
+            Move::Advance { stage } if content.is_empty() => {
+                self.execute(&ADVANCE, &[&id, &claim, stage, &*merge])?
+            }
+            Move::Pause { pause_us } if content.is_empty() => {
+                self.execute(&PAUSE, &[&id, &claim, &super::pause(*pause_us), &*merge])?
+            }
+            Move::Fail if content.is_empty() => self.execute(&FAIL, &[&id, &claim, &*merge])?,
+            Move::Advance { stage } => {
+                self.rewrite(id, claim, content, &merge, ("pending", Some(stage), None))?
+            }
+            Move::Pause { pause_us } => {
+                let pause_us = Some(super::pause(*pause_us));
+                self.rewrite(id, claim, content, &merge, ("paused", None, pause_us))?
+            }
+            Move::Fail => self.rewrite(id, claim, content, &merge, ("failed", None, None))?,
+        };
+        Ok(changed > 0)
+    }
+
+    /// `to` is the status, the stage if it moves, and the pause if it is paused.
+    fn rewrite(
+        &mut self,
+        id: i64,
+        claim: i64,
+        content: &Content,
+        merge: &Value,
+        to: (&str, Option<&str>, Option<i64>),
+    ) -> Result<u64, Error> {
+        let Content { mail_from, rcpt_to, header_from, subject, headers, body } = content;
+        let (status, stage, pause_us) = to;
+        self.execute(
+            &REWRITE,
+            &[
+                &id,
+                &claim,
+                &status,
+                &stage,
+                &pause_us,
+                &merge,
+                mail_from,
+                rcpt_to,
+                &header_from.is_some(),
+                &text(header_from),
+                &subject.is_some(),
+                &text(subject),
+                headers,
+                &body.is_some(),
+                &body.as_ref().and_then(Option::as_deref),
+            ],
+        )
+    }
+}
+
+/// Text out of a header, which may hold anything.
+fn text(value: &Option<Option<String>>) -> Option<std::borrow::Cow<'_, str>> {
+    value.as_ref().and_then(Option::as_deref).map(clean::text)
+}
+
+fn read(id: i64, row: &postgres::Row) -> Row {
+    Row {
+        id,
+        claim: row.get("claims"),
+        status: row.get("status"),
+        stage: row.get("stage"),
+        state: row.get("state"),
+        mail_from: row.get("mail_from"),
+        rcpt_to: row.get("rcpt_to"),
+        header_from: row.get("header_from"),
+        subject: row.get("subject"),
+        received_at_us: row.get("received_at_us"),
+        now_us: row.get("now_us"),
+        size: row.get("size"),
+        headers: row.get("headers"),
+        body: row.get("body"),
     }
 }

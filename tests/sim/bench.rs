@@ -78,8 +78,12 @@ pub fn name(job: &Job) -> &'static str {
 impl Bench {
     /// Not started yet.
     pub fn new(stages: Vec<StageSpec>) -> Bench {
+        Bench::with(settings(), stages)
+    }
+
+    pub fn with(settings: Settings, stages: Vec<StageSpec>) -> Bench {
         Bench {
-            machine: Machine::new(settings(), stages, 7),
+            machine: Machine::new(settings, stages, 7),
             now: 1000 * SECOND,
             pending: Vec::new(),
             due_in: None,

@@ -287,9 +287,10 @@ impl Worker {
                 }
                 (self.since, DEATH_LIMIT)
             }
-            State::Up | State::Retiring => {
-                (self.turned, if self.sent.is_empty() { idle } else { spec.max_runtime })
-            }
+            State::Up | State::Retiring if !self.sent.is_empty() => (self.turned, spec.max_runtime),
+            // It was given rows before it was ready: they are sent by the end of the turn.
+            State::Up | State::Retiring if !self.unsent.is_empty() => return None,
+            State::Up | State::Retiring => (self.turned, idle),
         };
         Some(from.saturating_add(limit))
     }

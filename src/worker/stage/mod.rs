@@ -1,1 +1,35 @@
-//! The registry of stages.
+//! The registry of stages: what each program needs to be told, what it loads, and how its section becomes a stage.
+//!
+//! A stage sees `Context` and its own section; it never sees SQL, and standard output belongs to the line protocol (R4).
+//! To add one: a file here, a `Kind` in it, and its line in `KINDS`.
+
+mod discard;
+mod if_;
+mod relay_to_maildir;
+
+use super::context::{Context, Done, Load};
+use super::error::StageError;
+use crate::proto::conf::{ConfError, Section};
+
+/// One section of the configuration, checked and ready to run.
+pub trait Stage {
+    /// Does the stage's work on one message.
+    fn run(&self, message: Context) -> Result<Done, StageError>;
+}
+
+/// A stage program.
+pub struct Kind {
+    pub program: &'static str,
+    pub load: Load,
+    /// Its own options, upper case, besides those that every stage has.
+    pub options: &'static [&'static str],
+    /// Reads a section; what it refuses makes the worker refuse to run (S4).
+    pub check: fn(&Section<'_>) -> Result<Box<dyn Stage>, ConfError>,
+}
+
+const KINDS: &[Kind] = &[if_::KIND, discard::KIND, relay_to_maildir::KIND];
+
+/// The kind of stage that `program` runs.
+pub fn find(program: &str) -> Option<&'static Kind> {
+    KINDS.iter().find(|kind| kind.program == program)
+}

@@ -1,0 +1,53 @@
+//! Why a stage could not conclude a message, and the little of its work that is to be kept all the same.
+//!
+//! An error is the host's fault, to be tried again, unless the stage says that it is the message's (requirement S1): a
+//! defect taken for a host fault costs retries, the opposite costs mail. The text is for operators; it never reaches a
+//! sender (S5).
+
+use crate::sql::row::Content;
+use serde_json::{Value, json};
+use std::fmt::Display;
+use std::path::Path;
+
+/// What a stage returns instead of a concluded message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StageError {
+    pub text: String,
+    pub is_permanent: bool,
+    /// Mostly none; on the heap, as errors are passed through every call.
+    kept: Option<Box<Kept>>,
+}
+
+/// Columns and state keys (an object) that are written whatever becomes of the message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kept {
+    pub content: Content,
+    pub merge: Value,
+}
+
+impl StageError {
+    /// A fault of the host: the message waits and is tried again.
+    pub fn host(text: impl Into<String>) -> StageError {
+        StageError { text: text.into(), is_permanent: false, kept: None }
+    }
+
+    /// A host fault of an action on a file or folder, such as `write`.
+    pub fn io(action: &str, path: &Path, error: impl Display) -> StageError {
+        StageError::host(format!("cannot {action} {}: {error}", path.display()))
+    }
+
+    /// The message's own fault: it fails at once (S3).
+    pub fn permanent(self) -> StageError {
+        StageError { is_permanent: true, ..self }
+    }
+
+    /// With what is to be kept; `Context::stop` calls it.
+    pub fn keeping(self, kept: Kept) -> StageError {
+        StageError { kept: Some(Box::new(kept)), ..self }
+    }
+
+    /// What is to be kept, if only nothing.
+    pub fn into_kept(self) -> Kept {
+        self.kept.map_or_else(|| Kept { content: Content::default(), merge: json!({}) }, |kept| *kept)
+    }
+}

@@ -1,0 +1,32 @@
+//! `pepsi-stage-discard`: the message ends here, undelivered and unanswered. It has no options of its own.
+
+use super::{Context, Done, Kind, Load, Stage, StageError};
+
+pub const KIND: Kind = Kind {
+    program: "pepsi-stage-discard",
+    load: Load::Metadata,
+    options: &[],
+    check: |_section| Ok(Box::new(Discard)),
+};
+
+struct Discard;
+
+impl Stage for Discard {
+    fn run(&self, message: Context) -> Result<Done, StageError> {
+        Ok(message.finish())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::fixture::{self, Content, Move};
+
+    // Req: A2
+    #[test]
+    fn the_row_goes() {
+        let message = fixture::context(fixture::row(1), fixture::route("discard"));
+        let outcome = Discard.run(message).unwrap().into_outcome();
+        assert_eq!((outcome.to, outcome.content), (Move::Finish, Content::default()));
+    }
+}

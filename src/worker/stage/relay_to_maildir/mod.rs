@@ -1,0 +1,189 @@
+//! `pepsi-stage-relay-to-maildir`: delivery into Maildirs, one file for each Maildir that the recipients lead to.
+//!
+//! MAILDIR is the template (see `place`); LINE_END=lf|crlf says how lines end on disk; ADD_TRACE=yes puts `Return-Path:`
+//! and a `Delivered-To:` for each recipient in front (RFC 5321 section 4.4); DEFAULT_DOMAIN completes a bare local name.
+//!
+//! All recipients are tried. If the host fails one, the message waits with those that are left; those delivered are not
+//! tried again. A recipient whose address has no place goes to BOUNCE_STAGE, or fails, alone.
+
+mod place;
+mod store;
+
+use super::{Context, Done, Kind, Load, Stage, StageError};
+use crate::mail::address::{self, Address};
+use crate::proto::conf::{ConfError, Section};
+use place::{Place, Template, VARIABLES};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::time::{Duration, UNIX_EPOCH};
+use store::Delivery;
+
+pub const KIND: Kind = Kind {
+    program: "pepsi-stage-relay-to-maildir",
+    load: Load::Full,
+    options: &["MAILDIR", "LINE_END", "ADD_TRACE", "DEFAULT_DOMAIN"],
+    check: |section| Ok(Box::new(RelayToMaildir::read(section)?)),
+};
+
+/// Of the host's name in a file's name, so that the whole stays under 255 bytes.
+const MAX_HOST: usize = 100;
+/// What a sender is told of an address that has no place.
+const NO_PLACE: &str = "The address names no mailbox here.";
+
+#[derive(Debug)]
+struct RelayToMaildir {
+    template: Template,
+    lf: bool,
+    add_trace: bool,
+    default_domain: Option<String>,
+}
+
+/// A recipient that has none: its place in the list, and why.
+struct Refused {
+    recipient: usize,
+    reason: String,
+}
+
+impl Stage for RelayToMaildir {
+    fn run(&self, mut message: Context) -> Result<Done, StageError> {
+        if message.rcpt_to().is_empty() {
+            return Err(StageError::host("the message has no recipient").permanent());
+        }
+        let (targets, refused) = self.targets(message.rcpt_to());
+        let mut left = Vec::new();
+        let mut trouble = None;
+        for (place, recipients) in targets {
+            if let Err(error) = self.deliver(&message, &place, &recipients) {
+                left.extend(recipients);
+                trouble = trouble.or(Some(error));
+            }
+        }
+        let Some(error) = trouble else { return Ok(conclude(message, &refused)) };
+        left.extend(refused.iter().map(|refused| refused.recipient));
+        left.sort_unstable();
+        message.keep_recipients(&left);
+        Err(message.stop(error))
+    }
+}
+
+/// The end of a message whose other recipients have been delivered to.
+fn conclude(mut message: Context, refused: &[Refused]) -> Done {
+    let Some(first) = refused.first() else { return message.advance_or_finish() };
+    let name = |refused: &Refused| format!("{}: {}", message.rcpt_to()[refused.recipient], refused.reason);
+    let reasons: Vec<String> = refused.iter().map(name).collect();
+    let failed_recipient = message.rcpt_to()[first.recipient].clone();
+    let places: Vec<usize> = refused.iter().map(|refused| refused.recipient).collect();
+    message.keep_recipients(&places);
+    message.merge_state(json!({
+        "last_error": format!("no Maildir for {}", reasons.join("; ")),
+        "failed_stage": message.stage(),
+        "failure_class": "permanent",
+    }));
+    match message.bounce_stage().map(str::to_owned) {
+        Some(stage) => {
+            let bounce = json!({
+                "kind": "permanent", "diagnostic": NO_PLACE, "failed_recipient": failed_recipient,
+            });
+            message.reroute(&stage, json!({ "bounce": bounce }))
+        }
+        None => message.fail(json!({})),
+    }
+}
+
+impl RelayToMaildir {
+    fn read(section: &Section<'_>) -> Result<RelayToMaildir, ConfError> {
+        let text = section.template("MAILDIR", &VARIABLES)?.unwrap_or_default();
+        if text.is_empty() {
+            return Err(section.error("MAILDIR", "is missing or empty"));
+        }
+        let template = Template::parse(&text)
+            .map_err(|clause| section.error("MAILDIR", &format!("\"{text}\" {clause}")))?;
+        let line_end = section.get("LINE_END")?.unwrap_or_else(|| "lf".into());
+        let lf = match line_end.to_ascii_lowercase().as_str() {
+            "lf" => true,
+            "crlf" => false,
+            _ => {
+                return Err(section.error("LINE_END", &format!("\"{line_end}\" is neither lf nor crlf")));
+            }
+        };
+        let add_trace = section.boolean("ADD_TRACE", true)?;
+        let default_domain = section.get("DEFAULT_DOMAIN")?.filter(|domain| !domain.is_empty());
+        Ok(RelayToMaildir { template, lf, add_trace, default_domain })
+    }
+
+    /// The Maildirs with their recipients' places in the list, and the recipients that have none.
+    fn targets(&self, rcpt_to: &[String]) -> (BTreeMap<Place, Vec<usize>>, Vec<Refused>) {
+        let mut targets: BTreeMap<Place, Vec<usize>> = BTreeMap::new();
+        let mut refused = Vec::new();
+        for (recipient, rcpt) in rcpt_to.iter().enumerate() {
+            match self.place(rcpt) {
+                Ok(place) => targets.entry(place).or_default().push(recipient),
+                Err(reason) => refused.push(Refused { recipient, reason }),
+            }
+        }
+        (targets, refused)
+    }
+
+    fn place(&self, rcpt: &str) -> Result<Place, String> {
+        let mut address: Address = address::parse(rcpt).map_err(|error| error.0)?;
+        if address.domain.is_empty() && self.template.needs_domain() {
+            let domain = self.default_domain.clone();
+            address.domain = domain.ok_or("it has no domain, and there is no DEFAULT_DOMAIN")?;
+        }
+        self.template.place(&address)
+    }
+
+    fn deliver(&self, message: &Context, place: &Place, recipients: &[usize]) -> Result<(), StageError> {
+        let (headers, body) = (message.headers()?, message.body()?);
+        let received_us = u64::try_from(message.received_at_us()).unwrap_or(0);
+        // The form of https://cr.yp.to/proto/maildir.html: seconds, then what is unique among them, then the host.
+        let (seconds, micros) = (received_us / 1_000_000, received_us % 1_000_000);
+        let host: String = message.host().chars().take(MAX_HOST).collect();
+        let name = format!("{seconds}.M{micros}Q{}.{host}", message.id());
+        let received = UNIX_EPOCH + Duration::from_micros(received_us);
+        let trace = if self.add_trace { trace(message, recipients) } else { String::new() };
+        Delivery { name: &name, received }.make(place, &|out| {
+            self.write(out, trace.as_bytes())?;
+            self.write(out, headers)?;
+            if let Some(body) = body {
+                self.write(out, b"\r\n")?;
+                self.write(out, body)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes a part of a message, CRLF as LF if so wanted; a bare CR or LF stays. No CRLF crosses from part to part.
+    fn write(&self, out: &mut dyn Write, part: &[u8]) -> io::Result<()> {
+        if !self.lf {
+            return out.write_all(part);
+        }
+        for line in part.split_inclusive(|byte| *byte == b'\n') {
+            match line.strip_suffix(b"\r\n") {
+                Some(text) => {
+                    out.write_all(text)?;
+                    out.write_all(b"\n")?;
+                }
+                None => out.write_all(line)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn trace(message: &Context, recipients: &[usize]) -> String {
+    let mut trace = format!("Return-Path: <{}>\r\n", one_line(message.mail_from()));
+    for recipient in recipients {
+        trace += &format!("Delivered-To: {}\r\n", one_line(&message.rcpt_to()[*recipient]));
+    }
+    trace
+}
+
+/// An address was checked when it came in; still, what stands in a header field must not end it.
+fn one_line(address: &str) -> String {
+    address.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests;
