@@ -226,7 +226,7 @@ impl World {
                 Debt::Strike(Blame::TimedOut) => "end: hang",
                 Debt::Requeue => "end: innocent",
                 Debt::Pause => "end: database lost",
-                Debt::Fail => "end: failed",
+                Debt::Fail => unreachable!("no end fails a row"),
             });
             let own = match debt {
                 Debt::Strike(_) if claim != head => Debt::Requeue,
