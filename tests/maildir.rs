@@ -97,7 +97,10 @@ fn every_recipient_gets_the_message_byte_for_byte() {
     ];
     for (headers, body) in messages {
         let id = claimed(&mut db, &["bob@y.example", "Eve@Z.example"], headers, body);
-        assert_eq!(deliver(worker(&config), &format!("{id} 1\n")), (vec!["0".into()], 0, String::new()));
+        let (answers, code, said) = deliver(worker(&config), &format!("{id} 1\n"));
+        assert_eq!((answers, code), (vec!["0".into()], 0));
+        let end = format!("finished id={id} from=<ann@x> to=\"bob@y.example +1\"\n");
+        assert!(said.ends_with(&end) && said.lines().count() == 1, "{said}");
         assert_eq!(row(&mut db, id), "gone");
         let mut raw = headers.to_vec();
         if let Some(body) = body {
