@@ -376,3 +376,24 @@ fn everything_in_the_schema_says_what_it_is() {
     ) AS bare";
     assert_eq!(db.text(bare), "");
 }
+
+/// Every claim computes with these columns: a value that no sum or difference can be made of would stop all stages.
+#[test]
+fn numbers_that_would_stop_every_claim_are_refused() {
+    let mut database = harness::database();
+    for columns in [
+        "timeout) VALUES ('infinity'",
+        "timeout) VALUES ('-infinity'",
+        "timeout) VALUES ('20000-01-01'",
+        "received_at) VALUES ('infinity'",
+        "received_at) VALUES ('4000-01-01 BC'",
+        "claims) VALUES (9223372036854775807",
+    ] {
+        let (names, values) = columns.split_once(") VALUES (").expect("two halves");
+        let insert = format!(
+            "INSERT INTO pepsi.workqueue (mail_from, rcpt_to, headers, {names}) VALUES ('', '{{a@b}}', '', {values})"
+        );
+        let error = database.client.batch_execute(&insert).expect_err(&insert);
+        assert_eq!(error.code().map(|code| code.code().to_owned()).as_deref(), Some("23514"), "{insert}");
+    }
+}

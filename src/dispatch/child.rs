@@ -69,6 +69,8 @@ pub struct Child {
     claims: bool,
     /// Whether Closed or Garbage was reported.
     reported: bool,
+    /// Whether a report of its that cannot be read was logged: the first tells enough.
+    report_noted: bool,
 }
 
 impl Launcher {
@@ -110,6 +112,7 @@ impl Launcher {
             lines: Lines::default(),
             claims: false,
             reported: false,
+            report_noted: false,
         };
         for pipe in [child.input.as_ref().map(AsFd::as_fd), child.output.as_ref().map(AsFd::as_fd)] {
             let pipe = pipe.expect("both pipes were asked for");
@@ -166,7 +169,13 @@ impl Child {
             let line = encode_id(row.id, self.claims.then_some(row.claim));
             self.unsent.extend_from_slice(line.as_bytes());
         }
-        assert!(self.unsent.len() <= self.room, "more than QUEUE_LIMIT ids for one worker");
+        if self.unsent.len() > self.room {
+            // It answers and does not read. What is unsent is dropped with it; the machine hears of a broken worker.
+            self.unsent.clear();
+            self.input = None;
+            self.input_broke = true;
+            return;
+        }
         self.flush();
     }
 
@@ -286,7 +295,8 @@ impl Child {
                     events.push(Event::Ready { worker: self.worker, claims });
                 }
                 Ok(Output::Status { status, report, bad_report }) => {
-                    if let Some(why) = bad_report {
+                    if let Some(why) = bad_report.filter(|_| !std::mem::replace(&mut self.report_noted, true))
+                    {
                         self.note(Level::Warning, "a worker's report is dropped, its status counts", &why);
                     }
                     events.push(Event::Answer { worker: self.worker, status, report });

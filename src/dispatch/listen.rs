@@ -170,6 +170,8 @@ impl Link {
     fn failed(&mut self, error: Error) -> Reply {
         let fault = match error {
             Error::Schema(error) => return Reply::Fatal { code: exit::CONFIG, error },
+            // A right that was taken away: the connection is whole, and a new one would not have it either.
+            Error::Setup(text) if self.live.is_some() => Fault::Refused(text),
             Error::Lost(text) | Error::Setup(text) => {
                 self.disconnect();
                 Fault::Lost(text)

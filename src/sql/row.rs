@@ -34,7 +34,7 @@ pub struct Row {
     /// As the enum says: pending, running, paused, failed, timeout.
     pub status: String,
     pub stage: String,
-    /// An object.
+    /// An object; null when the stored one is beyond what can be read (nested deeper than 128, numbers beyond a double).
     pub state: Value,
     pub mail_from: String,
     pub rcpt_to: Vec<String>,
@@ -172,7 +172,8 @@ fn read(id: i64, row: &postgres::Row) -> Row {
         claim: row.get("claims"),
         status: row.get("status"),
         stage: row.get("stage"),
-        state: row.get("state"),
+        // Nested deeper, or a larger number, than is read here: as null, which a stored state never is.
+        state: row.try_get("state").unwrap_or(Value::Null),
         mail_from: row.get("mail_from"),
         rcpt_to: row.get("rcpt_to"),
         header_from: row.get("header_from"),

@@ -19,7 +19,7 @@ struct File {
 const PATCHES: &[File] = &[File {
     name: "0001",
     text: include_str!("schema/0001.sql"),
-    checksum: "037d8681d5de4780a6f4f358fb51cb3b29cf8e8f8497570addbf774fec0ec442",
+    checksum: "4d8f8e97f684ca5dd3a40d78882853bbbc1c82aaefb44df79806be9f7f33032e",
 }];
 
 /// In the order in which they are installed, after all patches.

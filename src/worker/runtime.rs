@@ -108,6 +108,12 @@ impl<S: Store> Worker<'_, S> {
             Err(step) => return step,
         };
         let head = Head::new(&row, Rc::clone(&served.route));
+        if row.state.is_null() {
+            let error = StageError::host(
+                "the row's state cannot be read: it is nested too deep, or holds too large a number",
+            );
+            return self.conclude(asked, &head, Err(error.permanent()));
+        }
         let context = Context::new(row, self.load, Rc::clone(&served.route));
         // The stage is not run again after a panic, and the process ends with the unwinding.
         let run = catch_unwind(AssertUnwindSafe(|| served.stage.run(context)));

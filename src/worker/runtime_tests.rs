@@ -355,9 +355,13 @@ fn a_panic_is_blamed_on_its_message() {
 
 #[test]
 fn a_state_of_any_form_is_worked_on() {
-    for state in [Value::Null, json!([1, 2]), json!("x"), json!({ "temporary_failures": -1 })] {
+    for state in [json!([1, 2]), json!("x"), json!({ "temporary_failures": -1 })] {
         let mut odd = row(1, "host");
         odd.state = state;
         assert_eq!(serve(&world(vec![odd]), "1 3\n"), ("0 ".into(), 0));
     }
+    // What cannot be read fails for good, and alone.
+    let mut unreadable = row(1, "host");
+    unreadable.state = Value::Null;
+    assert_eq!(serve(&world(vec![unreadable, row(2, "finish")]), "1 3\n2 3\n").0, "1 0 ");
 }

@@ -50,6 +50,8 @@ pub struct Life {
     stages: Vec<StageTruth>,
     /// No worker may be started for the stage before then (P5, E5, E6).
     pub cooling: Vec<Micros>,
+    /// As long as a stage may rest after a worker that neither was handed a row nor answered one.
+    pub useless: Vec<Micros>,
     /// The stage may not be claimed before then (O1).
     pub held: Vec<Micros>,
     pub claims: u64,
@@ -80,6 +82,7 @@ impl Life {
             written: Deltas::default(),
             stages: vec![StageTruth::default(); stages],
             cooling: vec![0; stages],
+            useless: vec![0; stages],
             held: vec![0; stages],
             claims: 0,
             other_jobs: 0,
@@ -254,11 +257,14 @@ impl World {
         }
         let by_itself = process.killed_at.is_none();
         let refused = by_itself && exit == Some(Exit::Code(78)) && !process.answered;
+        let database = by_itself && matches!(exit, Some(Exit::Code(74 | 75)));
         if !process.known_ready || refused {
             self.life.cooling[process.stage] = self.now + SECOND;
         }
-        let database = matches!(exit, Some(Exit::Code(74 | 75)));
-        if process.known_ready && by_itself && database {
+        if !process.answered && process.outstanding.is_empty() {
+            self.life.useless[process.stage] = self.now + SECOND;
+        }
+        if process.known_ready && database {
             self.life.held[process.stage] = self.now + SECOND;
         }
     }

@@ -251,7 +251,8 @@ impl World {
         }
         let poll = self.settings.poll_interval;
         for (stage, pending) in self.database.pending.iter().enumerate() {
-            let resting = self.now < life.held[stage] || self.now < life.cooling[stage] + 30 * SECOND;
+            let cooling = life.cooling[stage].max(life.useless[stage]);
+            let resting = self.now < life.held[stage] || self.now < cooling + 30 * SECOND;
             if pending.is_empty() || resting || self.is_busy(stage) {
                 continue;
             }

@@ -330,3 +330,44 @@ fn bodies_are_collected_with_the_tick_and_only_after_work() {
     let collected: Vec<&Job> = bench.jobs.iter().filter(|job| name(job) == "CollectBodies").collect();
     assert_eq!(collected, [&Job::CollectBodies { limit: 10_000 }]);
 }
+
+/// A crash of the server may have forgotten claims whose rows workers still hold: the reconcile raises their numbers first.
+// Req: D4
+#[test]
+fn nothing_is_claimed_on_a_new_connection_before_a_reconcile_is_done() {
+    let mut bench = Bench::one();
+    bench.event(Event::ConnectionLost("gone".to_owned()));
+    bench.jobs.clear();
+    bench.pending.push(row(1, 0));
+    for _ in 0..3 {
+        bench.script.push_back(("Reconcile", Reply::Fault(Fault::Conflict("a row is locked".to_owned()))));
+    }
+    bench.pass(30 * SECOND);
+    let names = bench.job_names();
+    let claim = names.iter().position(|name| *name == "Claim").expect("a claim in the end");
+    let reconciles = names[..claim].iter().filter(|name| **name == "Reconcile").count();
+    assert_eq!(reconciles, 4, "{names:?}");
+}
+
+/// A message that is answered at one stage and gone before its next answer is heard is finished once.
+// Req: K2
+#[test]
+fn an_answered_row_that_is_handed_out_again_is_counted_when_it_is_answered_again() {
+    let mut bench = Bench::up(vec![stage("init"), stage("deliver")]);
+    bench.arrive(vec![row(1, 0)]);
+    bench.ready(1);
+    bench.pending.push(row_at("deliver", 1, 0));
+    bench.answers(1, 0);
+    bench.ready(2);
+    let counted = |bench: &mut Bench| {
+        let jobs = std::mem::take(&mut bench.jobs);
+        let flushed =
+            jobs.into_iter().filter_map(|job| if let Job::Flush(deltas) = job { Some(deltas) } else { None });
+        flushed.flat_map(|deltas| deltas.answered).collect::<Vec<i64>>()
+    };
+    bench.pass(100 * SECOND);
+    assert_eq!(counted(&mut bench), [] as [i64; 0], "it is with a worker");
+    bench.answers(2, 0);
+    bench.pass(100 * SECOND);
+    assert_eq!(counted(&mut bench), [1]);
+}

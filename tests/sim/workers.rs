@@ -428,3 +428,17 @@ fn a_worker_that_does_not_die_keeps_no_rows() {
     // It is a process all the same.
     assert_eq!(bench.arrive((4..=20).map(|id| row(id, 0)).collect()).len(), 3);
 }
+
+// Req: P5
+#[test]
+fn a_worker_that_is_ready_and_breaks_at_once_rests_its_stage() {
+    let mut bench = Bench::one();
+    bench.arrive(vec![row(1, 0)]);
+    let ready = Event::Ready { worker: WorkerId(1), claims: true };
+    assert_eq!(bench.events(vec![ready, garbage(1)]), [kill(1)]);
+    assert_eq!(bench.exits(1, Exit::Signal(9)), [], "nothing is started in the cooldown");
+    assert_eq!(bench.writes(), [requeue(&[1])]);
+    bench.pending.push(row(1, 0));
+    assert_eq!(bench.pass(900 * MILLI), []);
+    assert_eq!(bench.pass(200 * MILLI), [spawn(2)]);
+}

@@ -283,15 +283,19 @@ fn md5_of(text: &str) -> String {
     String::from_utf8(output.stdout).unwrap().split_whitespace().next().unwrap().to_owned()
 }
 
+// Req: R5
 #[test]
-#[should_panic(expected = "more than QUEUE_LIMIT")]
-fn more_than_the_limit_is_our_own_bug() {
+fn a_worker_that_answers_and_does_not_read_is_given_up() {
     let mut child = start("kill -STOP $$");
     let first = -1_000_000_000_000_000_000;
     child.claims = true;
     let mut input = child.input.as_ref().unwrap();
     while input.write(&[b'\n'; 4096]).is_ok() {}
     child.send(&rows(first..first + 5));
+    assert!(child.is_broken() && child.input_fd().is_none() && child.unsent.is_empty());
+    let mut told = Vec::new();
+    child.report_broken(&mut told);
+    assert_eq!(told, [CLOSED]);
 }
 
 #[test]

@@ -336,7 +336,10 @@ impl Machine {
                 let names = |stage: usize| self.stages[stage].spec.name.clone();
                 Some(self.claims.issue(self.now, asked, names))
             }
-            Kind::Flush => Some(Job::Flush(self.stats.issue(self.now))),
+            Kind::Flush => {
+                let held = self.held().iter().map(|claim| claim.id).collect();
+                Some(Job::Flush(self.stats.issue(self.now, &held)))
+            }
             Kind::Bodies => {
                 self.upkeep.bodies_issued();
                 Some(Job::CollectBodies { limit: super::upkeep::BODIES_LIMIT })

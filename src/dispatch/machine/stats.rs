@@ -102,14 +102,17 @@ impl Stats {
     }
 
     /// What is to be written now. It stays known until `done`, `refused` or `lost` says what became of it.
-    pub(super) fn issue(&mut self, now: Micros) -> Deltas {
+    /// A row in `held` will be answered again: whether it is finished is asked then, so that it counts once.
+    pub(super) fn issue(&mut self, now: Micros, held: &BTreeSet<i64>) -> Deltas {
         self.last = now;
+        let again: BTreeSet<i64> = self.answered.intersection(held).copied().collect();
+        self.answered.retain(|id| !again.contains(id));
         let deltas = Deltas {
             stages: std::mem::take(&mut self.stages).into_values().collect(),
             executed: std::mem::take(&mut self.executed),
             failed: std::mem::take(&mut self.failed),
             serialization_failures: std::mem::take(&mut self.serialization_failures),
-            answered: std::mem::take(&mut self.answered).into_iter().collect(),
+            answered: std::mem::replace(&mut self.answered, again).into_iter().collect(),
         };
         self.under_way = Some(deltas.clone());
         deltas

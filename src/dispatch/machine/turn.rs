@@ -7,6 +7,9 @@ use super::claims::Asked;
 use super::jobs::Kind;
 use super::{Machine, Micros, Severity};
 
+/// The most rows that one claim asks of a stage: it bounds a statement, and the time of handing out what it brought.
+const MOST_CLAIMED: u32 = 256;
+
 type Wish = Option<(Kind, Micros)>;
 
 impl Machine {
@@ -67,7 +70,7 @@ impl Machine {
 
     /// What a claim may ask for now; a stage without capacity is left out.
     pub(super) fn demand(&self) -> Vec<Asked> {
-        let capacity = |stage: usize| self.stages[stage].capacity(self.pressure.cap(stage));
+        let capacity = |stage: usize| self.stages[stage].capacity(self.pressure.cap(stage)).min(MOST_CLAIMED);
         let all = (0..self.stages.len()).map(|stage| Asked { stage, capacity: capacity(stage) });
         all.filter(|asked| asked.capacity > 0).collect()
     }
@@ -79,8 +82,8 @@ impl Machine {
         if !self.jobs.is_up() {
             return [self.jobs.wish(), None, None, None, None, None];
         }
-        let claim =
-            if self.writes.is_full() || self.demand().is_empty() { None } else { Some(self.claims.wish()) };
+        let may_claim = self.upkeep.is_reconciled() && !self.writes.is_full() && !self.demand().is_empty();
+        let claim = may_claim.then(|| self.claims.wish());
         let idle = self.writes.is_empty() && self.stages.iter().all(super::pool::Stage::is_idle);
         let claim = claim.map(|at| (Kind::Claim, at));
         let sweep = self.upkeep.sweep_wish().map(|at| (Kind::Sweep, at));

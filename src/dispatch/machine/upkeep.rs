@@ -20,6 +20,9 @@ pub(super) struct Upkeep {
     interval: Micros,
     reconcile_at: Option<Micros>,
     reconcile_last: Micros,
+    /// Since this connection was made a reconcile was done. Before, a crash of the server may have forgotten claims, and a
+    /// new claim could give out a number that a worker holds (D4).
+    reconciled: bool,
     sweep_at: Option<Micros>,
     sweep_not_before: Micros,
     /// There was a sweep since the last claim: a claim that waits goes first now.
@@ -34,6 +37,7 @@ impl Upkeep {
             interval,
             reconcile_at: None,
             reconcile_last: 0,
+            reconciled: false,
             sweep_at: None,
             sweep_not_before: 0,
             swept: false,
@@ -57,6 +61,7 @@ impl Upkeep {
     /// A new connection: rows may be running that nobody holds, and paused rows may be due.
     pub(super) fn connected(&mut self, now: Micros) {
         self.reconcile_at = Some(now);
+        self.reconciled = false;
         self.sweep_at = Some(now);
         self.sweep_not_before = 0;
         self.swept = false;
@@ -108,7 +113,12 @@ impl Upkeep {
         self.bodies_at = None;
     }
 
+    pub(super) fn is_reconciled(&self) -> bool {
+        self.reconciled
+    }
+
     pub(super) fn reconciled(&mut self) {
+        self.reconciled = true;
         self.backoff.reset();
     }
 

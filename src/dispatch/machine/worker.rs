@@ -339,7 +339,13 @@ impl Worker {
     /// What its end means. `exit` is None when it never started, or does not die.
     pub(super) fn verdict(&self, exit: Option<Exit>) -> Verdict {
         let head = self.sent.front().map(|row| row.claim);
-        let crash = if head.is_some() { Verdict::Blame(Blame::Crashed) } else { Verdict::Innocent };
+        // One that was handed nothing and answered nothing failed at its start, whatever it said: it must not be started
+        // again at once.
+        let crash = match head {
+            Some(_) => Verdict::Blame(Blame::Crashed),
+            None if self.answered => Verdict::Innocent,
+            None => Verdict::Unready,
+        };
         match self.why {
             Some(Why::Late) => Verdict::Unready,
             Some(Why::Deaf | Why::Stopped) => Verdict::Innocent,

@@ -86,6 +86,12 @@ END
 $$;
 COMMENT ON FUNCTION pepsi.sender_key(jsonb, text, text[]) IS 'Whose turn a message counts as (requirement F1); never null, never fails';
 
+-- Each claim computes with the earliest of these times: one that no difference can be taken of would stop every stage.
+CREATE FUNCTION pepsi.is_ordinary(moment timestamptz) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN moment >= '0001-01-01 00:00:00+00' AND moment < '10000-01-01 00:00:00+00';
+COMMENT ON FUNCTION pepsi.is_ordinary(timestamptz) IS 'Whether this is a time of the years 1 to 9999; infinity is not';
+
 CREATE TYPE pepsi.queue_status AS ENUM ('pending', 'running', 'paused', 'failed', 'timeout');
 COMMENT ON TYPE pepsi.queue_status IS
     'pending: may be claimed. running: claimed. paused: until its timeout, without one until a person acts. '
@@ -116,10 +122,10 @@ COMMENT ON COLUMN pepsi.workqueue_body.body IS 'All octets behind the empty line
 -- version on the same page costs a quarter less log; and vacuum that comes early and does not rest.
 CREATE TABLE pepsi.workqueue (
     workqueue_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    claims bigint NOT NULL DEFAULT 0 CHECK (claims >= 0),
+    claims bigint NOT NULL DEFAULT 0 CHECK (claims BETWEEN 0 AND 4611686018427387904),
     body_id bigint REFERENCES pepsi.workqueue_body (body_id),
-    received_at timestamptz NOT NULL DEFAULT now(),
-    timeout timestamptz,
+    received_at timestamptz NOT NULL DEFAULT now() CHECK (pepsi.is_ordinary(received_at)),
+    timeout timestamptz CHECK (pepsi.is_ordinary(timeout)),
     status pepsi.queue_status NOT NULL DEFAULT 'pending',
     stage text COLLATE "C" NOT NULL DEFAULT 'init' CHECK (octet_length(stage) BETWEEN 1 AND 200),
     token text COLLATE "C" CHECK (octet_length(token) BETWEEN 1 AND 200),
