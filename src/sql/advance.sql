@@ -1,5 +1,5 @@
 -- A claimed row moves to a stage, content untouched; what is recorded of failures at the last one goes (requirement E2).
--- $1 bigint: id; $2 bigint: claim; $3 text: stage; $4 jsonb: merged into the state. Rides on the primary key.
+-- $1 bigint: id; $2 bigint: claim; $3 text: stage; $4 jsonb: merged into the state. Rides on workqueue_running.
 UPDATE pepsi.workqueue
 SET status = 'pending',
     stage = $3,

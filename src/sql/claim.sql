@@ -1,17 +1,20 @@
 -- The one pending-to-running write: each stage's oldest rows, up to its capacity (requirements W3, W4).
 -- $1 text[]: stages; $2 integer[]: capacity of each; $3 bigint[]: smallest id worth looking at of each.
--- Rides on workqueue_pending for the choice and on the primary key for the update. The ids go through an array, so that
--- no estimate of how many they are can turn the update into a scan; the update itself repeats the status, which is all that
--- READ COMMITTED checks again on a row that changed meanwhile. The last row, without an id, has the microseconds until the
--- earliest paused row is due, by workqueue_due.
+-- Rides on workqueue_pending for the choice and on the primary key for the update. The stage is compared as a range, and
+-- stands in ORDER BY: with an equality the planner may walk the primary key instead, past every other stage's rows. The row
+-- comparison starts the scan at the floor, behind the dead entries of what was claimed before. The ids go through an array,
+-- so that no estimate of how many they are can turn the update into a scan; the update itself repeats the status, which is
+-- all that READ COMMITTED checks again on a row that changed meanwhile. The last row, without an id, has the microseconds
+-- until the earliest paused row is due, by workqueue_due.
 WITH chosen AS (
     SELECT oldest.workqueue_id
     FROM unnest($1::text[], $2::integer[], $3::bigint[]) AS want (stage, capacity, floor)
     CROSS JOIN LATERAL (
         SELECT q.workqueue_id
         FROM pepsi.workqueue q
-        WHERE q.status = 'pending' AND q.stage = want.stage AND q.workqueue_id >= want.floor
-        ORDER BY q.workqueue_id
+        WHERE q.status = 'pending'
+          AND (q.stage, q.workqueue_id) >= (want.stage, want.floor) AND q.stage <= want.stage
+        ORDER BY q.stage, q.workqueue_id
         LIMIT want.capacity
     ) AS oldest
 ), claimed AS (

@@ -1,5 +1,5 @@
 -- A claimed row takes its last strike: timeout when it was timed-out, else failed (requirement E2). $1 bigint: id; $2 bigint:
--- claim; $3 integer: strikes, this one included; $4 text: failure_class; $5 text: why. Rides on the primary key.
+-- claim; $3 integer: strikes, this one included; $4 text: failure_class; $5 text: why. Rides on workqueue_running.
 UPDATE pepsi.workqueue
 SET status = CASE $4::text WHEN 'timed-out' THEN 'timeout' ELSE 'failed' END::pepsi.queue_status,
     timeout = NULL,

@@ -3,7 +3,6 @@
 //! Each text names what was being done, the server's message and the SQLSTATE. DETAIL is left out: it quotes row values,
 //! and with them mail addresses. The log sink escapes control bytes.
 
-use crate::exit;
 use postgres::error::{DbError, Severity};
 use std::error::Error as _;
 use std::fmt;
@@ -26,18 +25,6 @@ pub enum Error {
     Setup(String),
     /// The schema is missing, older, newer or of other files; exit code 78.
     Schema(String),
-}
-
-impl Error {
-    /// With what a tool or a worker that cannot start ends.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Error::Lost(_) | Error::Overloaded(_) => exit::UNAVAILABLE,
-            Error::Conflict(_) => exit::TEMPORARY,
-            Error::Refused(_) => exit::SOFTWARE,
-            Error::Setup(_) | Error::Schema(_) => exit::CONFIG,
-        }
-    }
 }
 
 impl fmt::Display for Error {

@@ -1,5 +1,5 @@
--- A claimed row fails, content untouched. $1 bigint: id; $2 bigint: claim; $3 jsonb: merged into the state. Rides on the
--- primary key.
+-- A claimed row fails, content untouched. $1 bigint: id; $2 bigint: claim; $3 jsonb: merged into the state. Rides on
+-- workqueue_running.
 UPDATE pepsi.workqueue
 SET status = 'failed',
     state = state || $3

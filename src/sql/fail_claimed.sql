@@ -1,5 +1,5 @@
 -- A claimed row whose worker answered with a failure and did not write one itself (requirement R3). $1 bigint: id; $2 bigint:
--- claim; $3 text: why. Rides on the primary key.
+-- claim; $3 text: why. Rides on workqueue_running.
 UPDATE pepsi.workqueue
 SET status = 'failed',
     timeout = NULL,

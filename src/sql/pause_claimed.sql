@@ -1,5 +1,5 @@
 -- A claimed row is paused without a strike. $1 bigint: id; $2 bigint: claim; $3 bigint: microseconds; $4 text: why.
--- Rides on the primary key.
+-- Rides on workqueue_running.
 UPDATE pepsi.workqueue
 SET status = 'paused',
     timeout = now() + $3::bigint * interval '1 microsecond',

@@ -1,5 +1,5 @@
 -- Claimed rows back to pending, each fenced by its claim. $1 bigint[]: ids; $2 bigint[]: the claim of each.
--- Rides on the primary key.
+-- Rides on workqueue_running.
 UPDATE pepsi.workqueue q
 SET status = 'pending'
 FROM unnest($1::bigint[], $2::bigint[]) AS held (id, claim)

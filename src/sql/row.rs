@@ -108,30 +108,36 @@ impl Db {
         let merge = clean::json(merge);
         let changed = match to {
             Move::Finish => self.execute(&FINISH, &[&id, &claim])?,
-            _ if !content.is_empty() => self.rewrite(id, claim, content, &merge, to)?,
-            Move::Advance { stage } => self.execute(&ADVANCE, &[&id, &claim, stage, &*merge])?,
-            Move::Pause { pause_us } => {
+            Move::Advance { stage } if content.is_empty() => {
+                self.execute(&ADVANCE, &[&id, &claim, stage, &*merge])?
+            }
+            Move::Pause { pause_us } if content.is_empty() => {
                 self.execute(&PAUSE, &[&id, &claim, &super::pause(*pause_us), &*merge])?
             }
-            Move::Fail => self.execute(&FAIL, &[&id, &claim, &*merge])?,
+            Move::Fail if content.is_empty() => self.execute(&FAIL, &[&id, &claim, &*merge])?,
+            Move::Advance { stage } => {
+                self.rewrite(id, claim, content, &merge, ("pending", Some(stage), None))?
+            }
+            Move::Pause { pause_us } => {
+                let pause_us = Some(super::pause(*pause_us));
+                self.rewrite(id, claim, content, &merge, ("paused", None, pause_us))?
+            }
+            Move::Fail => self.rewrite(id, claim, content, &merge, ("failed", None, None))?,
         };
         Ok(changed > 0)
     }
 
+    /// `to` is the status, the stage if it moves, and the pause if it is paused.
     fn rewrite(
         &mut self,
         id: i64,
         claim: i64,
         content: &Content,
         merge: &Value,
-        to: &Move,
+        to: (&str, Option<&str>, Option<i64>),
     ) -> Result<u64, Error> {
-        let (status, stage, pause_us) = match to {
-            Move::Advance { stage } => ("pending", Some(stage), None),
-            Move::Pause { pause_us } => ("paused", None, Some(super::pause(*pause_us))),
-            Move::Fail | Move::Finish => ("failed", None, None),
-        };
         let Content { mail_from, rcpt_to, header_from, subject, headers, body } = content;
+        let (status, stage, pause_us) = to;
         self.execute(
             &REWRITE,
             &[

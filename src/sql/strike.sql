@@ -1,5 +1,5 @@
 -- A claimed row takes a strike and is paused (requirement E2). $1 bigint: id; $2 bigint: claim; $3 integer: strikes, this one
--- included; $4 bigint: microseconds; $5 text: failure_class; $6 text: why. Rides on the primary key.
+-- included; $4 bigint: microseconds; $5 text: failure_class; $6 text: why. Rides on workqueue_running.
 UPDATE pepsi.workqueue
 SET status = 'paused',
     timeout = now() + $4::bigint * interval '1 microsecond',

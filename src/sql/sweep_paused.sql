@@ -1,7 +1,8 @@
 -- Due paused rows back to pending, the longest due first (requirement E7). $1 bigint: at most how many. Rides on
--- workqueue_due for the choice, on the primary key for the update. One row: how many went, and the microseconds until the
--- next is due (null: none waits). A row that somebody has locked is passed over and looked at again in a second, so that the
--- caller does not spin on it.
+-- workqueue_due for the choice, on the primary key for locks and update: there the time is compared behind coalesce, since
+-- by an index on it all due rows would be read, however many they are. One row: how many went, and the microseconds until
+-- the next is due (null: none waits). A row that somebody has locked is passed over and looked at again in a second, so that
+-- the caller does not spin on it.
 WITH earliest AS (
     SELECT workqueue_id, timeout, row_number() OVER (ORDER BY timeout) AS place
     FROM (
@@ -15,7 +16,7 @@ WITH earliest AS (
     SELECT q.workqueue_id
     FROM pepsi.workqueue q
     WHERE q.workqueue_id = ANY (ARRAY(SELECT workqueue_id FROM earliest WHERE place <= $1 AND timeout <= now()))
-      AND q.status = 'paused' AND q.timeout <= now()
+      AND q.status = 'paused' AND coalesce(q.timeout <= now(), false)
     FOR UPDATE SKIP LOCKED
 ), swept AS (
     UPDATE pepsi.workqueue q

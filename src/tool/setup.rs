@@ -27,7 +27,13 @@ struct Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        Failure { code: error.exit_code(), text: error.to_string() }
+        let code = match &error {
+            Error::Schema(_) | Error::Setup(_) => exit::CONFIG,
+            Error::Lost(_) | Error::Overloaded(_) | Error::Conflict(_) | Error::Refused(_) => {
+                exit::UNAVAILABLE
+            }
+        };
+        Failure { code, text: error.to_string() }
     }
 }
 

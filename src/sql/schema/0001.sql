@@ -8,7 +8,7 @@ CREATE SCHEMA pepsi;
 COMMENT ON SCHEMA pepsi IS 'The mail pipeline: one row of workqueue a message';
 
 CREATE TABLE pepsi.schema_version (
-    patch text PRIMARY KEY,
+    patch text COLLATE "C" PRIMARY KEY,
     checksum text NOT NULL,
     installed_at timestamptz NOT NULL DEFAULT now()
 );
@@ -105,6 +105,9 @@ CREATE TABLE pepsi.workqueue_body (
 COMMENT ON TABLE pepsi.workqueue_body IS 'Message bodies; each is shared by all rows split from one message and goes with the last of them';
 COMMENT ON COLUMN pepsi.workqueue_body.body IS 'All octets behind the empty line';
 
+-- Everything that is indexed has the collation C: an update of the operating system's locales breaks none of the indexes, and
+-- comparing is cheap.
+--
 -- Columns of fixed width first: no padding. Each change of status writes the whole row anew, and its entries in every
 -- index whose condition holds (status stands in their conditions, so no update is heap-only). So: few indexes, headers
 -- out of line, room left on the page for the next version, and vacuum that comes early and does not rest.
@@ -115,9 +118,9 @@ CREATE TABLE pepsi.workqueue (
     received_at timestamptz NOT NULL DEFAULT now(),
     timeout timestamptz,
     status pepsi.queue_status NOT NULL DEFAULT 'pending',
-    stage text NOT NULL DEFAULT 'init' CHECK (octet_length(stage) BETWEEN 1 AND 200),
-    token text CHECK (octet_length(token) BETWEEN 1 AND 200),
-    sender_key text NOT NULL GENERATED ALWAYS AS (pepsi.sender_key(state, mail_from, rcpt_to)) STORED,
+    stage text COLLATE "C" NOT NULL DEFAULT 'init' CHECK (octet_length(stage) BETWEEN 1 AND 200),
+    token text COLLATE "C" CHECK (octet_length(token) BETWEEN 1 AND 200),
+    sender_key text COLLATE "C" NOT NULL GENERATED ALWAYS AS (pepsi.sender_key(state, mail_from, rcpt_to)) STORED,
     mail_from text NOT NULL,
     rcpt_to text[] NOT NULL CHECK (rcpt_to = '{}' OR (array_ndims(rcpt_to) = 1 AND array_position(rcpt_to, NULL) IS NULL)),
     state jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(state) = 'object'),
@@ -175,7 +178,7 @@ $$;
 
 -- Statistics: written by the dispatcher alone (requirement K1), so that no worker waits for a row of these.
 CREATE TABLE pepsi.stage_stats (
-    stage text PRIMARY KEY CHECK (octet_length(stage) BETWEEN 1 AND 200),
+    stage text COLLATE "C" PRIMARY KEY CHECK (octet_length(stage) BETWEEN 1 AND 200),
     messages bigint NOT NULL DEFAULT 0,
     processing_us bigint NOT NULL DEFAULT 0,
     timeouts bigint NOT NULL DEFAULT 0,
@@ -202,9 +205,9 @@ COMMENT ON COLUMN pepsi.dispatch_stats.messages_failed IS 'Messages that became 
 COMMENT ON COLUMN pepsi.dispatch_stats.serialization_failures IS 'Serialization failures and deadlocks met; zero in a healthy run';
 
 CREATE TABLE pepsi.config_override (
-    scope text NOT NULL CHECK (octet_length(scope) <= 400 AND (scope = 'global' OR scope LIKE 'domain:_%' OR scope LIKE 'address:_%')),
-    section text NOT NULL CHECK (octet_length(section) BETWEEN 1 AND 220),
-    option text NOT NULL CHECK (octet_length(option) BETWEEN 1 AND 200),
+    scope text COLLATE "C" NOT NULL CHECK (octet_length(scope) <= 400 AND (scope = 'global' OR scope LIKE 'domain:_%' OR scope LIKE 'address:_%')),
+    section text COLLATE "C" NOT NULL CHECK (octet_length(section) BETWEEN 1 AND 220),
+    option text COLLATE "C" NOT NULL CHECK (octet_length(option) BETWEEN 1 AND 200),
     value text NOT NULL
 );
 CREATE UNIQUE INDEX config_override_key ON pepsi.config_override (scope, lower(section), lower(option));
@@ -215,9 +218,9 @@ COMMENT ON COLUMN pepsi.config_override.option IS 'Option of that section, in an
 COMMENT ON COLUMN pepsi.config_override.value IS 'As it would stand in the file';
 
 CREATE TABLE pepsi.settings (
-    address text NOT NULL CHECK (octet_length(address) BETWEEN 1 AND 400),
-    stage text NOT NULL CHECK (octet_length(stage) BETWEEN 1 AND 200),
-    option text NOT NULL CHECK (octet_length(option) BETWEEN 1 AND 200),
+    address text COLLATE "C" NOT NULL CHECK (octet_length(address) BETWEEN 1 AND 400),
+    stage text COLLATE "C" NOT NULL CHECK (octet_length(stage) BETWEEN 1 AND 200),
+    option text COLLATE "C" NOT NULL CHECK (octet_length(option) BETWEEN 1 AND 200),
     value text NOT NULL,
     PRIMARY KEY (address, stage, option)
 );
@@ -226,8 +229,8 @@ COMMENT ON COLUMN pepsi.settings.address IS 'Mail address in lower case';
 COMMENT ON COLUMN pepsi.settings.stage IS 'NAME of the [stage-NAME] section';
 
 CREATE TABLE pepsi.whitelist (
-    address text NOT NULL CHECK (octet_length(address) BETWEEN 1 AND 400),
-    correspondent text NOT NULL CHECK (octet_length(correspondent) BETWEEN 1 AND 400),
+    address text COLLATE "C" NOT NULL CHECK (octet_length(address) BETWEEN 1 AND 400),
+    correspondent text COLLATE "C" NOT NULL CHECK (octet_length(correspondent) BETWEEN 1 AND 400),
     source text NOT NULL DEFAULT 'manual',
     added_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (address, correspondent)
@@ -265,7 +268,7 @@ COMMENT ON TABLE pepsi.mail_log IS 'Who wrote to whom; kept only where [pepsi] M
 COMMENT ON COLUMN pepsi.mail_log.workqueue_id IS 'The message, whose row may be gone';
 
 CREATE TABLE pepsi.dns_address (
-    host text NOT NULL CHECK (octet_length(host) BETWEEN 1 AND 255),
+    host text COLLATE "C" NOT NULL CHECK (octet_length(host) BETWEEN 1 AND 255),
     address inet NOT NULL,
     expires_at timestamptz NOT NULL,
     last_success timestamptz,
