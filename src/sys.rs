@@ -65,13 +65,6 @@ pub fn poll(set: &mut [PollFd], timeout: Option<Duration>) -> io::Result<()> {
     }
 }
 
-/// Whether a read of `fd` would not block: there is input, or the end of it.
-pub fn is_readable(fd: RawFd) -> io::Result<bool> {
-    let mut set = [PollFd::input(fd)];
-    poll(&mut set, Some(Duration::ZERO))?;
-    Ok(set[0].is_ready())
-}
-
 /// From now on reads and writes of `fd` fail with WouldBlock instead of waiting.
 pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: F_GETFL and F_SETFL take and return flag words; no memory is involved.

@@ -184,8 +184,8 @@ fn settings(conf: &Conf) -> Result<Settings, ConfError> {
     }
     let limit = section.number("MESSAGE_SIZE_LIMIT", DEFAULT_MESSAGE_SIZE, 1..=MAX_MESSAGE_SIZE)?;
     settings.size_limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    if let Some(stage) = section.get("STAGE")? {
-        settings.stage = stage.to_lowercase();
+    if section.get("STAGE")?.is_some() {
+        settings.stage = section.required("STAGE")?.to_lowercase();
     }
     if let Some(domain) = section.get("DOMAIN")? {
         address::parse(&format!("x@{domain}")).map_err(|error| section.error("DOMAIN", &error.0))?;

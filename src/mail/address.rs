@@ -13,10 +13,8 @@ pub use super::mailboxes::list;
 /// RFC 5321 section 4.5.3.1.1, in octets.
 pub const MAX_LOCAL: usize = 64;
 
-/// RFC 5321 section 4.5.3.1.2, in octets.
-pub const MAX_DOMAIN: usize = 255;
-
-/// RFC 5321 section 4.5.3.1.3 less the angle brackets, in octets.
+/// RFC 5321 section 4.5.3.1.3 less the angle brackets, in octets. The 255 of a domain (section 4.5.3.1.2) are more than
+/// this leaves it.
 pub const MAX_ADDRESS: usize = 254;
 
 /// RFC 1035 section 2.3.4; in characters, since the encoded form of a UTF-8 label is not known here.
@@ -55,8 +53,8 @@ impl fmt::Display for AddressError {
     }
 }
 
-/// Checks an envelope address: dot-string or quoted local part (at most 64 octets), domain or address literal (at
-/// most 255), UTF-8 allowed (RFC 6531), no control characters, no NUL, no line end; surrounding `<>` allowed. A bare
+/// Checks an envelope address: dot-string or quoted local part (at most 64 octets), domain or address literal (254 with
+/// all before it), UTF-8 allowed (RFC 6531), no control characters, no NUL, no line end; surrounding `<>` allowed. A bare
 /// local name is allowed. Source routes are refused: RFC 5321 appendix C gives them no meaning any more.
 pub fn parse(text: &str) -> Result<Address, AddressError> {
     check(text).map_err(AddressError)
@@ -161,9 +159,6 @@ fn check_domain(text: &str) -> Result<&str, String> {
     let domain = text.strip_suffix('.').unwrap_or(text);
     if domain.is_empty() {
         return Err(String::from("has no domain behind its \"@\""));
-    }
-    if domain.len() > MAX_DOMAIN {
-        return Err(format!("has a domain longer than {MAX_DOMAIN} octets"));
     }
     for label in domain.split('.') {
         check_label(label)?;

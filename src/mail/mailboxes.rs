@@ -20,7 +20,7 @@ pub fn list(value: &str) -> Vec<Result<Address, AddressError>> {
         match c {
             '(' => reader.comment(&mut chars),
             '"' => reader.quoted(&mut chars),
-            '[' if reader.piece.current().text.ends_with('@') => reader.literal(&mut chars),
+            '[' => reader.literal(&mut chars),
             ' ' | '\t' | '\r' | '\n' => reader.piece.current().blank = true,
             '<' if reader.piece.inside => reader.piece.spoil("has a \"<\" within a \"<\""),
             '<' if reader.piece.angle.is_some() => {
@@ -134,7 +134,7 @@ impl Reader<'_> {
         self.piece.spoil("has a quote that is not closed");
     }
 
-    /// Takes an address literal behind its `@`, whose colons are no group's.
+    /// Takes an address literal, or what looks like one in a name; its colons are no group's. It ends where none can go on.
     fn literal(&mut self, chars: &mut Chars<'_>) {
         let text = self.piece.current();
         text.push('[');

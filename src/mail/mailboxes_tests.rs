@@ -84,6 +84,9 @@ fn a_wrong_piece_is_named_and_the_others_count() {
     for (value, expected) in cases {
         assert_eq!(shown(value), *expected, "{value:?}");
     }
+    let errors = list("a@b, x y , g: z z;");
+    let texts: Vec<&str> = errors.iter().filter_map(|e| e.as_ref().err()).map(|e| e.0.as_str()).collect();
+    assert_eq!(texts, ["\"x y\" has a blank in it", "\"z z\" has a blank in it"]);
     let errors = list(&format!("x y\r\n\u{202e}{}", "z".repeat(1000)));
     let Err(AddressError(why)) = &errors[0] else { panic!("{errors:?}") };
     assert!(why.starts_with("\"x y\\r\\n\\u{202e}zz"), "{why}");
@@ -133,8 +136,8 @@ fn large_values_take_linear_time() {
         "(", "<", "\"", "[", "@[", "a@[,", "\\", "<@a:", "@", ",", ":", "a:", "a:;", "\"a\" ", "(a) ", "a ",
         "<a>", "\r\n ",
     ] {
-        list(&piece.repeat((1 << 20) / piece.len()));
-        list(&format!("<{}", piece.repeat((1 << 20) / piece.len())));
+        list(&piece.repeat((1 << 18) / piece.len()));
+        list(&format!("<{}", piece.repeat((1 << 18) / piece.len())));
     }
     assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
 }

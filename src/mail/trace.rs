@@ -56,9 +56,12 @@ fn pick(names: &[&'static str], index: i64) -> &'static str {
 /// A folded `Received:` field with CRLF for a message handed in locally.
 pub fn received_local(user: &str, uid: u32, host: &str, id: &str, unix_seconds: i64) -> String {
     let user = comment_text(user);
-    let who = if user.is_empty() { format!("uid {uid}") } else { format!("user {user}, uid {uid}") };
     let id = host_text(id);
-    let mut parts = vec![format!("by {}", host_or_localhost(host)), format!("(Pepsi, from {who})")];
+    let mut parts = vec![format!("by {}", host_or_localhost(host)), String::from("(Pepsi, from")];
+    if !user.is_empty() {
+        parts.push(format!("user {user},"));
+    }
+    parts.push(format!("uid {uid})"));
     if !id.is_empty() {
         parts.push(format!("id {id}"));
     }
@@ -187,6 +190,19 @@ mod tests {
     }
 
     #[test]
+    fn lines_are_folded_at_their_width() {
+        let mut widest = 0;
+        for user in 0..MAX_USER {
+            for host in 1..60 {
+                let field = received_local(&"u".repeat(user), 1, &"h".repeat(host), "id", 0);
+                widest = field.lines().map(str::len).fold(widest, usize::max);
+                assert_eq!(field.replace("\r\n\t", " ").lines().count(), 1);
+            }
+        }
+        assert_eq!(widest, WIDTH);
+    }
+
+    #[test]
     fn nothing_from_outside_breaks_out_of_a_received_field() {
         let hostile = [
             "a\r\nBcc: x@y",
@@ -199,6 +215,7 @@ mod tests {
             "@<>\"",
             "..",
         ];
+        assert!(received_local("a) by evil (\\", 1, "h", "", 0).contains("user a\\) by evil \\(\\\\, uid"));
         for user in hostile {
             for other in hostile {
                 let field = received_local(user, 1, other, other, 0);

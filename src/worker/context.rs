@@ -124,7 +124,7 @@ impl Context {
         &self.state
     }
 
-    /// Where a message goes that cannot go on.
+    /// Where a message goes that cannot go on; never this stage itself.
     pub fn bounce_stage(&self) -> Option<&str> {
         self.route.bounce.as_deref()
     }
@@ -169,6 +169,9 @@ impl Context {
     /// Keeps the recipients at these places, and their entries of `state.dsn.rcpt`, which runs parallel to them.
     pub fn keep_recipients(&mut self, places: &[usize]) {
         let before = self.row.rcpt_to.len();
+        if places.iter().copied().eq(0..before) {
+            return;
+        }
         let kept = places.iter().filter_map(|place| self.row.rcpt_to.get(*place).cloned()).collect();
         self.set_rcpt_to(kept);
         let Some(Value::Object(dsn)) = self.state.get("dsn") else { return };

@@ -117,6 +117,9 @@ fn kept_recipients_keep_their_dsn_entries() {
     let outcome = message.finish().into_outcome();
     assert_eq!(outcome.content.rcpt_to, Some(vec!["a@x".into(), "c@x".into()]));
     assert_eq!(outcome.merge, json!({ "dsn": { "envid": "e", "rcpt": [1, 3] } }));
+    let mut message = self::message();
+    message.keep_recipients(&[0, 1, 2]);
+    assert_eq!(message.finish().into_outcome().content, Content::default());
     for dsn in [json!(null), json!([1]), json!({ "rcpt": [1] }), json!({ "rcpt": "x" })] {
         let mut message = self::message();
         message.set_state("dsn", dsn.clone());

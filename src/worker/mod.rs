@@ -13,7 +13,7 @@ pub mod runtime;
 pub mod stage;
 
 use crate::proto::conf::{Conf, ConfError};
-use crate::proto::graph::{COMMON_OPTIONS, Graph, Stage as Section};
+use crate::proto::graph::{self, COMMON_OPTIONS, Graph};
 use crate::sql::{Db, Error, Purpose};
 use crate::{Invocation, Level, config, exit, fail, host, log};
 use context::Route;
@@ -62,7 +62,8 @@ impl From<Error> for Refusal {
         let code = match error {
             Error::Lost(_) | Error::Conflict(_) => exit::IO,
             Error::Overloaded(_) => exit::TEMPORARY,
-            Error::Refused(_) | Error::Setup(_) | Error::Schema(_) => error.exit_code(),
+            Error::Refused(_) => exit::SOFTWARE,
+            Error::Setup(_) | Error::Schema(_) => exit::CONFIG,
         };
         Refusal { code, causes: vec![error.to_string()] }
     }
@@ -106,7 +107,7 @@ fn start(kind: &'static Kind, mut conf: Conf) -> Result<u8, Refusal> {
 }
 
 /// Whether a section's PROGRAM is this one, by its file's name: it may be given with a folder.
-fn is_ours(section: &Section, kind: &Kind) -> bool {
+fn is_ours(section: &graph::Stage, kind: &Kind) -> bool {
     Path::new(&section.program).file_name().is_some_and(|name| name == kind.program)
 }
 
@@ -146,7 +147,7 @@ fn serve_sections(
     }
 }
 
-fn check(kind: &Kind, conf: &Conf, stage: &Section) -> Result<Served, ConfError> {
+fn check(kind: &Kind, conf: &Conf, stage: &graph::Stage) -> Result<Served, ConfError> {
     let name = format!("stage-{}", stage.name);
     // The graph was read from this configuration.
     let section = conf.section(&name).expect("a stage without its section");
@@ -154,10 +155,16 @@ fn check(kind: &Kind, conf: &Conf, stage: &Section) -> Result<Served, ConfError>
     for unknown in section.unknown(&known) {
         log(Level::Warning, &stage.name, &unknown.to_string(), &[]);
     }
+    // A stage that bounced to itself would be handed the message again at once, for ever.
+    let bounce = stage.bounce.clone().filter(|bounce| *bounce != stage.name);
+    if bounce != stage.bounce {
+        let warning = section.error("BOUNCE_STAGE", "is this stage itself, and counts as none");
+        log(Level::Warning, &stage.name, &warning.to_string(), &[]);
+    }
     let route = Route {
         stage: stage.name.clone(),
         next: stage.next.clone(),
-        bounce: stage.bounce.clone(),
+        bounce,
         max_lifetime: stage.max_lifetime,
         host: host::hostname(),
     };

@@ -2,7 +2,7 @@
 //!
 //! Nothing here waits by sleeping for a guessed time: `wait_until` polls a condition with a deadline. Nothing outlives the
 //! test binary, even one that is killed.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports)]
 
 pub mod config;
 pub mod process;

@@ -1,0 +1,12 @@
+//! The dispatcher as a process, with workers that are small shell scripts, on a private PostgreSQL. A script does not
+//! write to the database: what becomes of its messages is what the dispatcher makes of its answers.
+
+mod harness;
+#[path = "dispatch/life.rs"]
+mod life;
+#[path = "dispatch/proxy.rs"]
+mod proxy;
+#[path = "dispatch/workers.rs"]
+mod workers;
+#[path = "dispatch/world.rs"]
+mod world;
