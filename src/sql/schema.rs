@@ -16,7 +16,10 @@ struct File {
 const PATCHES: &[File] = &[File { name: "0001", text: include_str!("schema/0001.sql") }];
 
 /// In the order in which they are installed, after all patches.
-const FUNCTIONS: &[File] = &[File { name: "procedures", text: include_str!("procedures.sql") }];
+const FUNCTIONS: &[File] = &[
+    File { name: "procedures", text: include_str!("procedures.sql") },
+    File { name: "fair", text: include_str!("schema/fair.sql") },
+];
 
 const CHECK: Statement = Statement { purpose: "check the schema", text: include_str!("schema_check.sql") };
 const LOCK: Statement = Statement { purpose: "lock the schema", text: include_str!("schema_lock.sql") };

@@ -10,6 +10,7 @@
 
 mod chance;
 mod claims;
+pub mod fair;
 mod jobs;
 mod journal;
 mod pool;

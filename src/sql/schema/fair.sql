@@ -1,0 +1,274 @@
+-- The fair claim (requirements W3, F3, F6, F7, F8): which waiting rows fill the stages' spare capacity, and the write that
+-- takes them. docs/fairness.md tells the algorithm; the model that this must agree with is `choose` in
+-- src/dispatch/machine/fair/choose.rs.
+--
+-- Each statement is one range of an index, and ORDER BY names all of its columns before a LIMIT: then no estimate can turn it
+-- into a walk along another index. Stages and senders are compared as ranges for the same reason. No range begins before
+-- what the dispatcher has seen the end of (floors, marks), so that dead entries, which stay while any session holds an old
+-- snapshot, are passed once and not by every claim.
+
+-- What a claim would take, and what it sees on its way. Reads only; runs under the settings of workqueue_claim_fair.
+-- Arguments as there; `excluded`: ids that are passed over.
+-- Returns, in any order: take - a row to take; seen - a row that waits and is not taken; floor - the oldest row of a stage that
+-- is not taken, missing where all were; mark - where the next reading of new rows begins, missing where the end was
+-- reached; cursor - the last sender visited, missing where the last one was.
+CREATE OR REPLACE FUNCTION pepsi.workqueue_look_fair(
+    stages text[], capacities integer[], fifo_slots integer[], averages_us bigint[], floors bigint[], marks bigint[],
+    visits integer[], cursors text[], unlisted_us bigint[],
+    sender_stages integer[], senders text[], leads_us bigint[], sender_floors bigint[], sender_rows integer[],
+    touched bigint[], excluded bigint[]
+) RETURNS TABLE (kind text, stage text, id bigint, sender text)
+    LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    -- At most this many new rows are read for senders that are not known yet.
+    fresh_limit CONSTANT integer := 32;
+    -- The greatest id there can be: the end of a stage's range.
+    last_id CONSTANT bigint := 9223372036854775807;
+    moved_stages text[]; moved_ids bigint[]; moved_senders text[];
+    this text COLLATE "C"; capacity integer; slots integer; average bigint; bottom bigint;
+    -- The stage's oldest rows, one more than its capacity; of these the first go to the FIFO slots.
+    old_ids bigint[]; old_senders text[]; fifo_ids bigint[];
+    -- Rows that tell of senders which the dispatcher may not know.
+    found_ids bigint[]; found_senders text[];
+    -- Listed senders of this stage: those that are thought to wait have a floor.
+    listed text[]; listed_leads bigint[]; listed_floors bigint[]; listed_rows integer[];
+    -- Rows of senders that are not thought to wait, with the lead each ranks by.
+    new_ids bigint[]; new_senders text[]; new_leads bigint[];
+    -- All candidates, best first.
+    best_ids bigint[]; best_senders text[];
+    place integer; last_place integer; visited text COLLATE "C"; found_id bigint;
+BEGIN
+    IF cardinality(touched) > 0 THEN
+        SELECT array_agg(w.stage), array_agg(w.workqueue_id), array_agg(w.sender_key)
+        INTO moved_stages, moved_ids, moved_senders
+        FROM pepsi.workqueue w
+        WHERE w.workqueue_id = ANY (touched) AND w.status = 'pending' AND w.stage = ANY (stages)
+          AND w.workqueue_id <> ALL (excluded);
+        RETURN QUERY SELECT 'seen', m.stage, m.id, m.sender
+            FROM unnest(moved_stages, moved_ids, moved_senders) AS m (stage, id, sender);
+    END IF;
+
+    FOR i IN 1 .. cardinality(stages) LOOP
+        this := stages[i];
+        capacity := capacities[i];
+        CONTINUE WHEN capacity <= 0;
+        bottom := floors[i];
+        IF moved_ids IS NOT NULL THEN
+            SELECT least(bottom, min(m.id)) INTO bottom
+            FROM unnest(moved_stages, moved_ids) AS m (stage, id) WHERE m.stage = this;
+        END IF;
+
+        SELECT array_agg(o.id), array_agg(o.sender) INTO old_ids, old_senders
+        FROM (
+            SELECT w.workqueue_id AS id, w.sender_key AS sender
+            FROM pepsi.workqueue w
+            WHERE w.status = 'pending' AND (w.stage, w.workqueue_id) >= (this, bottom)
+              AND (w.stage, w.workqueue_id) <= (this, last_id) AND w.workqueue_id <> ALL (excluded)
+            ORDER BY w.stage, w.workqueue_id
+            LIMIT capacity + 1
+        ) AS o;
+        CONTINUE WHEN old_ids IS NULL;
+        slots := capacity - fifo_slots[i];
+        IF cardinality(old_ids) <= capacity OR slots <= 0 THEN
+            -- Room for all, or nothing but FIFO slots.
+            RETURN QUERY SELECT 'take', this, o.id, o.sender
+                FROM unnest(old_ids[:capacity], old_senders[:capacity]) AS o (id, sender);
+            IF cardinality(old_ids) > capacity THEN
+                RETURN QUERY SELECT 'floor', this, old_ids[capacity + 1], NULL::text;
+            END IF;
+            CONTINUE;
+        END IF;
+
+        -- More waits than there is room for. The new rows may be of new senders.
+        found_id := marks[i];
+        SELECT coalesce(array_agg(f.id), '{}'), coalesce(array_agg(f.sender), '{}') INTO found_ids, found_senders
+        FROM (
+            SELECT w.workqueue_id AS id, w.sender_key AS sender
+            FROM pepsi.workqueue w
+            WHERE w.status = 'pending' AND (w.stage, w.workqueue_id) >= (this, found_id)
+              AND (w.stage, w.workqueue_id) <= (this, last_id) AND w.workqueue_id <> ALL (excluded)
+            ORDER BY w.stage, w.workqueue_id
+            LIMIT fresh_limit
+        ) AS f;
+        IF cardinality(found_ids) = fresh_limit THEN
+            RETURN QUERY SELECT 'mark', this, found_ids[fresh_limit] + 1, NULL::text;
+        END IF;
+        -- A loose index scan visits the next senders in the order of their keys: one probe each, however much each has.
+        visited := cursors[i];
+        FOR visit IN 1 .. visits[i] LOOP
+            SELECT w.sender_key, w.workqueue_id INTO visited, found_id
+            FROM pepsi.workqueue w
+            WHERE w.status = 'pending' AND w.stage = this AND w.sender_key > visited AND w.workqueue_id <> ALL (excluded)
+            ORDER BY w.sender_key, w.workqueue_id
+            LIMIT 1;
+            EXIT WHEN NOT FOUND;
+            found_ids := found_ids || found_id;
+            found_senders := found_senders || visited;
+            IF visit = visits[i] THEN
+                RETURN QUERY SELECT 'cursor', this, NULL::bigint, visited::text;
+            END IF;
+        END LOOP;
+        IF moved_ids IS NOT NULL THEN
+            FOR j IN 1 .. cardinality(moved_ids) LOOP
+                IF moved_stages[j] = this THEN
+                    found_ids := found_ids || moved_ids[j];
+                    found_senders := found_senders || moved_senders[j];
+                END IF;
+            END LOOP;
+        END IF;
+
+        listed := '{}'; listed_leads := '{}'; listed_floors := '{}'; listed_rows := '{}';
+        place := array_position(sender_stages, i);
+        IF place IS NOT NULL THEN
+            last_place := place + cardinality(array_positions(sender_stages, i)) - 1;
+            listed := senders[place:last_place];
+            listed_leads := leads_us[place:last_place];
+            listed_floors := sender_floors[place:last_place];
+            listed_rows := sender_rows[place:last_place];
+        END IF;
+        new_ids := '{}'; new_senders := '{}'; new_leads := '{}';
+        FOR j IN 1 .. cardinality(old_ids) LOOP
+            place := array_position(listed, old_senders[j]);
+            IF place IS NULL OR listed_floors[place] IS NULL THEN
+                new_ids := new_ids || old_ids[j];
+                new_senders := new_senders || old_senders[j];
+                new_leads := new_leads || coalesce(listed_leads[place], unlisted_us[i]);
+            END IF;
+        END LOOP;
+        FOR j IN 1 .. cardinality(found_ids) LOOP
+            place := array_position(listed, found_senders[j]);
+            -- Of a sender whose oldest rows are known, no younger one may go first.
+            IF (place IS NULL OR listed_floors[place] IS NULL) AND found_senders[j] <> ALL (old_senders)
+                AND found_ids[j] <> ALL (new_ids)
+            THEN
+                new_ids := new_ids || found_ids[j];
+                new_senders := new_senders || found_senders[j];
+                new_leads := new_leads || coalesce(listed_leads[place], unlisted_us[i]);
+            END IF;
+        END LOOP;
+
+        -- The k-th oldest row of a sender ranks by lead + k * average, equals by age (F3).
+        average := averages_us[i];
+        fifo_ids := old_ids[:capacity - slots];
+        SELECT coalesce(array_agg(c.id ORDER BY c.rank, c.id), '{}'), coalesce(array_agg(c.sender ORDER BY c.rank, c.id), '{}')
+        INTO best_ids, best_senders
+        FROM (
+            SELECT n.id, n.sender, n.lead + average * row_number() OVER (PARTITION BY n.sender ORDER BY n.id) AS rank
+            FROM unnest(new_ids, new_senders, new_leads) AS n (id, sender, lead)
+            UNION ALL
+            SELECT r.id, l.sender, l.lead + average * r.k
+            FROM unnest(listed, listed_leads, listed_floors, listed_rows) AS l (sender, lead, floor, rows)
+            CROSS JOIN LATERAL (
+                SELECT x.id, row_number() OVER () AS k
+                FROM (
+                    SELECT w.workqueue_id AS id
+                    FROM pepsi.workqueue w
+                    WHERE w.status = 'pending' AND w.stage = this AND (w.sender_key, w.workqueue_id) >= (l.sender, l.floor)
+                      AND w.sender_key <= l.sender AND w.workqueue_id <> ALL (excluded)
+                    ORDER BY w.sender_key, w.workqueue_id
+                    LIMIT l.rows
+                ) AS x
+            ) AS r
+            WHERE l.floor IS NOT NULL
+        ) AS c
+        WHERE c.id <> ALL (fifo_ids);
+        -- Where those who were thought to wait had less than that, the oldest rows fill up.
+        FOR j IN capacity - slots + 1 .. cardinality(old_ids) LOOP
+            EXIT WHEN cardinality(best_ids) >= slots;
+            IF old_ids[j] <> ALL (best_ids) THEN
+                best_ids := best_ids || old_ids[j];
+                best_senders := best_senders || old_senders[j];
+            END IF;
+        END LOOP;
+
+        RETURN QUERY SELECT 'take', this, t.id, t.sender
+            FROM unnest(fifo_ids || best_ids[:slots], old_senders[:capacity - slots] || best_senders[:slots]) AS t (id, sender);
+        RETURN QUERY SELECT 'seen', this, min(t.id), t.sender
+            FROM unnest(best_ids[slots + 1:] || found_ids, best_senders[slots + 1:] || found_senders) AS t (id, sender)
+            WHERE t.id <> ALL (fifo_ids || best_ids[:slots])
+            GROUP BY t.sender;
+        FOR j IN 1 .. cardinality(old_ids) LOOP
+            IF old_ids[j] <> ALL (fifo_ids || best_ids[:slots]) THEN
+                RETURN QUERY SELECT 'floor', this, old_ids[j], NULL::text;
+                EXIT;
+            END IF;
+        END LOOP;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION pepsi.workqueue_look_fair(
+    text[], integer[], integer[], bigint[], bigint[], bigint[], integer[], text[], bigint[],
+    integer[], text[], bigint[], bigint[], integer[], bigint[], bigint[]
+) IS 'Which rows a fair claim takes, and what it sees of the others';
+
+-- The one pending-to-running write, for all stages at once.
+-- One element a stage: stages; capacities - at most so many rows; fifo_slots - of which so many go to the oldest rows, all of
+-- them when scheduling is not to be fair; averages_us - time of a message, at least 1; floors - the smallest id worth
+-- looking at; marks - the smallest id that may be of a sender not known yet; visits - how many senders to visit behind
+-- cursors, none when 0; unlisted_us - the lead of a sender that is not listed.
+-- One element a listed sender, those of a stage side by side: sender_stages - place of the stage in `stages`; senders;
+-- leads_us; sender_floors - the oldest row it may have waiting, null when it is not thought to wait; sender_rows - how many
+-- of its rows to read.
+-- touched: ids that changed their place since the last claim, wherever they are now.
+-- skip_locked: rows that somebody has locked are passed over (after a claim that waited too long for one).
+-- Returns `claimed` rows, the notices of workqueue_look_fair (all but `take`), and one row `end`: workqueue_id has the
+-- microseconds until the earliest paused row is due (null: none waits), claims the greatest id given out so far.
+CREATE OR REPLACE FUNCTION pepsi.workqueue_claim_fair(
+    stages text[], capacities integer[], fifo_slots integer[], averages_us bigint[], floors bigint[], marks bigint[],
+    visits integer[], cursors text[], unlisted_us bigint[],
+    sender_stages integer[], senders text[], leads_us bigint[], sender_floors bigint[], sender_rows integer[],
+    touched bigint[], skip_locked boolean
+) RETURNS TABLE (kind text, stage text, workqueue_id bigint, claims bigint, sender_key text, strikes integer)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog SET plan_cache_mode = force_generic_plan SET jit = off
+    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    -- So many times rows that turn out to be locked are replaced by others.
+    rounds CONSTANT integer := 8;
+    wanted bigint[]; locked bigint[] := '{}'; free bigint[];
+BEGIN
+    IF skip_locked THEN
+        FOR round IN 1 .. rounds LOOP
+            SELECT coalesce(array_agg(l.id), '{}') INTO wanted
+            FROM pepsi.workqueue_look_fair(stages, capacities, fifo_slots, averages_us, floors, marks, visits, cursors,
+                unlisted_us, sender_stages, senders, leads_us, sender_floors, sender_rows, touched, locked) AS l
+            WHERE l.kind = 'take';
+            SELECT coalesce(array_agg(f.workqueue_id), '{}') INTO free
+            FROM (
+                SELECT w.workqueue_id FROM pepsi.workqueue w
+                WHERE w.workqueue_id = ANY (wanted) AND w.status = 'pending'
+                FOR UPDATE SKIP LOCKED
+            ) AS f;
+            EXIT WHEN cardinality(free) = cardinality(wanted);
+            SELECT locked || array_agg(u.id) INTO locked FROM unnest(wanted) AS u (id) WHERE u.id <> ALL (free);
+        END LOOP;
+    END IF;
+    RETURN QUERY
+    WITH look AS MATERIALIZED (
+        SELECT l.kind, l.stage, l.id, l.sender
+        FROM pepsi.workqueue_look_fair(stages, capacities, fifo_slots, averages_us, floors, marks, visits, cursors,
+            unlisted_us, sender_stages, senders, leads_us, sender_floors, sender_rows, touched, locked) AS l
+    ), claimed AS (
+        UPDATE pepsi.workqueue AS w
+        SET status = 'running', claims = w.claims + 1
+        WHERE w.workqueue_id = ANY (ARRAY(SELECT l.id FROM look l WHERE l.kind = 'take')) AND w.status = 'pending'
+        RETURNING w.stage, w.workqueue_id, w.claims, w.sender_key,
+            CASE WHEN jsonb_typeof(w.state -> 'strikes') = 'number'
+                THEN least(greatest(trunc((w.state ->> 'strikes')::numeric), 0), 1000)::integer ELSE 0 END AS strikes
+    )
+    SELECT 'claimed', c.stage::text, c.workqueue_id, c.claims, c.sender_key::text, c.strikes FROM claimed c
+    UNION ALL
+    SELECT l.kind, l.stage, l.id, NULL, l.sender, NULL FROM look l WHERE l.kind <> 'take'
+    UNION ALL
+    SELECT 'end', NULL,
+           (SELECT (extract(epoch FROM greatest(min(w.timeout) - now(), CASE WHEN min(w.timeout) IS NOT NULL THEN interval '0' END)) * 1000000)::bigint
+            FROM pepsi.workqueue w WHERE w.status = 'paused' AND w.timeout IS NOT NULL),
+           coalesce(pg_sequence_last_value('pepsi.workqueue_workqueue_id_seq'), 0), NULL, NULL;
+END
+$$;
+COMMENT ON FUNCTION pepsi.workqueue_claim_fair(
+    text[], integer[], integer[], bigint[], bigint[], bigint[], integer[], text[], bigint[],
+    integer[], text[], bigint[], bigint[], integer[], bigint[], boolean
+) IS 'Claims waiting rows of all stages, fairly by sender; see docs/fairness.md';
