@@ -99,7 +99,7 @@ impl<'a> Look<'a> {
             self.notice(Notice::Mark { id: *id + 1 });
         }
         let mut first: BTreeMap<&str, i64> = BTreeMap::new();
-        for (id, sender) in self.rows {
+        for (id, sender) in self.rows.iter().filter(|_| self.demand.visits > 0) {
             first.entry(sender).or_insert(*id);
         }
         let visited: Vec<Waiting<'a>> = first

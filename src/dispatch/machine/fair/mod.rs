@@ -237,9 +237,8 @@ impl Fair {
     }
 
     fn ended(&mut self, now: Micros) {
-        if self.asked.iter().any(|asked| asked.look.cursor.is_some()) {
-            self.watch.round_took(now, now.saturating_sub(self.issued));
-        }
+        let with_round = self.asked.iter().any(|asked| asked.look.cursor.is_some());
+        self.watch.claim_took(now, now.saturating_sub(self.issued), with_round);
     }
 
     /// A claimed row has ended; a second time means nothing.

@@ -9,8 +9,8 @@
 //! - whatever else others do to rows they tell by a notification, or the heartbeat stands for it: a round begins.
 //!
 //! A round looks at a stage from its first entry, then visits the waiting senders in the order of their keys, some a claim. It
-//! alone would find every row; all else only makes it seldom needed. One that costs more than `CHEAP` waits `PAUSE` times
-//! as long before it goes on, so that rounds take little of the time whatever lies in the index.
+//! alone would find every row; all else only makes it seldom needed. After each part it rests, the longer the more that
+//! cost, so that rounds take a thirtieth of the time at most, whatever lies in the index.
 
 use super::Micros;
 
@@ -18,9 +18,11 @@ use super::Micros;
 const LAG: Micros = 1_000_000;
 /// At most so many greatest ids are remembered for `LAG`.
 const TOPS: usize = 20;
-/// A claim with a part of a round that took no longer needs no pause.
-const CHEAP: Micros = 2_000;
-const PAUSE: Micros = 16;
+/// After a part of a round there is none for so many times what it took longer than a claim without.
+const PAUSE: Micros = 32;
+/// What such a claim is thought to take before there was one.
+const USUAL: Micros = 1_000;
+const USUAL_OVER: Micros = 8;
 /// At most so many ids are looked up by one claim; with more a round finds them.
 const MAX_TOUCHED: usize = 1024;
 
@@ -140,6 +142,8 @@ pub struct Watch {
     /// So many of them the claim under way was told.
     told: usize,
     overflowed: bool,
+    /// What a claim without a part of a round takes.
+    usual: Option<Micros>,
     pause_until: Micros,
 }
 
@@ -194,10 +198,14 @@ impl Watch {
         self.pause_until
     }
 
-    /// A claim with a part of a round took that long.
-    pub fn round_took(&mut self, now: Micros, took: Micros) {
-        if took > CHEAP {
-            self.pause_until = now.saturating_add(took.saturating_mul(PAUSE));
+    /// A claim took that long, with a part of a round or without.
+    pub fn claim_took(&mut self, now: Micros, took: Micros, with_round: bool) {
+        if with_round {
+            let more = took.saturating_sub(self.usual.unwrap_or(USUAL));
+            self.pause_until = now.saturating_add(more.saturating_mul(PAUSE));
+        } else {
+            let usual = self.usual.unwrap_or(took);
+            self.usual = Some(usual - usual / USUAL_OVER + took / USUAL_OVER);
         }
     }
 
