@@ -10,54 +10,58 @@
 -- What a claim would take, and what it sees on its way. Reads only; runs under the settings of workqueue_claim_fair.
 -- Arguments as there; `excluded`: ids that are passed over.
 -- Returns, in any order: take - a row to take; seen - a row that waits and is not taken; floor - the oldest row of a stage that
--- is not taken, missing where all were; mark - where the next reading of new rows begins, missing where the end was
--- reached; cursor - the last sender visited, missing where the last one was.
+-- is not taken, missing where all were; mark - where the next reading of new rows begins, missing where there were none;
+-- cursor - the last sender visited, missing where no more may follow.
 CREATE OR REPLACE FUNCTION pepsi.workqueue_look_fair(
     stages text[], capacities integer[], fifo_slots integer[], averages_us bigint[], floors bigint[], marks bigint[],
     visits integer[], cursors text[], unlisted_us bigint[],
     sender_stages integer[], senders text[], leads_us bigint[], sender_floors bigint[], sender_rows integer[],
     touched bigint[], excluded bigint[]
-) RETURNS TABLE (kind text, stage text, id bigint, sender text)
+) RETURNS TABLE (kind text, at_stage text, id bigint, sender text)
     LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    -- At most this many new rows are read for senders that are not known yet.
+    -- At most so many new rows are read for senders that are not known yet.
     fresh_limit CONSTANT integer := 32;
     -- The greatest id there can be: the end of a stage's range.
     last_id CONSTANT bigint := 9223372036854775807;
-    moved_stages text[]; moved_ids bigint[]; moved_senders text[];
+    moved_ids bigint[] := '{}'; moved_stages text[]; moved_senders text[];
     this text COLLATE "C"; capacity integer; slots integer; average bigint; bottom bigint;
     -- The stage's oldest rows, one more than its capacity; of these the first go to the FIFO slots.
     old_ids bigint[]; old_senders text[]; fifo_ids bigint[];
     -- Rows that tell of senders which the dispatcher may not know.
-    found_ids bigint[]; found_senders text[];
+    found_ids bigint[]; found_senders text[]; found_id bigint; visited text COLLATE "C";
     -- Listed senders of this stage: those that are thought to wait have a floor.
     listed text[]; listed_leads bigint[]; listed_floors bigint[]; listed_rows integer[];
-    -- Rows of senders that are not thought to wait, with the lead each ranks by.
-    new_ids bigint[]; new_senders text[]; new_leads bigint[];
-    -- All candidates, best first.
-    best_ids bigint[]; best_senders text[];
-    place integer; last_place integer; visited text COLLATE "C"; found_id bigint;
+    -- Candidates of senders that are not thought to wait.
+    new_ids bigint[]; new_senders text[]; new_ranks bigint[];
+    -- All candidates, best first, and all that is taken.
+    best_ids bigint[]; best_senders text[]; taken bigint[];
+    place integer; last_place integer;
 BEGIN
     IF cardinality(touched) > 0 THEN
-        SELECT array_agg(w.stage), array_agg(w.workqueue_id), array_agg(w.sender_key)
-        INTO moved_stages, moved_ids, moved_senders
+        SELECT coalesce(array_agg(w.workqueue_id), '{}'), array_agg(w.stage), array_agg(w.sender_key)
+        INTO moved_ids, moved_stages, moved_senders
         FROM pepsi.workqueue w
         WHERE w.workqueue_id = ANY (touched) AND w.status = 'pending' AND w.stage = ANY (stages)
           AND w.workqueue_id <> ALL (excluded);
-        RETURN QUERY SELECT 'seen', m.stage, m.id, m.sender
-            FROM unnest(moved_stages, moved_ids, moved_senders) AS m (stage, id, sender);
+        kind := 'seen';
+        FOR j IN 1 .. cardinality(moved_ids) LOOP
+            id := moved_ids[j]; at_stage := moved_stages[j]; sender := moved_senders[j];
+            RETURN NEXT;
+        END LOOP;
     END IF;
 
     FOR i IN 1 .. cardinality(stages) LOOP
-        this := stages[i];
         capacity := capacities[i];
         CONTINUE WHEN capacity <= 0;
+        this := stages[i]; at_stage := this;
         bottom := floors[i];
-        IF moved_ids IS NOT NULL THEN
-            SELECT least(bottom, min(m.id)) INTO bottom
-            FROM unnest(moved_stages, moved_ids) AS m (stage, id) WHERE m.stage = this;
-        END IF;
+        FOR j IN 1 .. cardinality(moved_ids) LOOP
+            IF moved_stages[j] = this THEN
+                bottom := least(bottom, moved_ids[j]);
+            END IF;
+        END LOOP;
 
         SELECT array_agg(o.id), array_agg(o.sender) INTO old_ids, old_senders
         FROM (
@@ -72,51 +76,56 @@ BEGIN
         slots := capacity - fifo_slots[i];
         IF cardinality(old_ids) <= capacity OR slots <= 0 THEN
             -- Room for all, or nothing but FIFO slots.
-            RETURN QUERY SELECT 'take', this, o.id, o.sender
-                FROM unnest(old_ids[:capacity], old_senders[:capacity]) AS o (id, sender);
+            kind := 'take';
+            FOR j IN 1 .. least(cardinality(old_ids), capacity) LOOP
+                id := old_ids[j]; sender := old_senders[j];
+                RETURN NEXT;
+            END LOOP;
             IF cardinality(old_ids) > capacity THEN
-                RETURN QUERY SELECT 'floor', this, old_ids[capacity + 1], NULL::text;
+                kind := 'floor'; id := old_ids[capacity + 1]; sender := NULL;
+                RETURN NEXT;
             END IF;
             CONTINUE;
         END IF;
 
         -- More waits than there is room for. The new rows may be of new senders.
-        found_id := marks[i];
+        bottom := marks[i];
         SELECT coalesce(array_agg(f.id), '{}'), coalesce(array_agg(f.sender), '{}') INTO found_ids, found_senders
         FROM (
             SELECT w.workqueue_id AS id, w.sender_key AS sender
             FROM pepsi.workqueue w
-            WHERE w.status = 'pending' AND (w.stage, w.workqueue_id) >= (this, found_id)
+            WHERE w.status = 'pending' AND (w.stage, w.workqueue_id) >= (this, bottom)
               AND (w.stage, w.workqueue_id) <= (this, last_id) AND w.workqueue_id <> ALL (excluded)
             ORDER BY w.stage, w.workqueue_id
             LIMIT fresh_limit
         ) AS f;
-        IF cardinality(found_ids) = fresh_limit THEN
-            RETURN QUERY SELECT 'mark', this, found_ids[fresh_limit] + 1, NULL::text;
+        IF cardinality(found_ids) > 0 THEN
+            kind := 'mark'; id := found_ids[cardinality(found_ids)] + 1; sender := NULL;
+            RETURN NEXT;
         END IF;
         -- A loose index scan visits the next senders in the order of their keys: one probe each, however much each has.
         visited := cursors[i];
         FOR visit IN 1 .. visits[i] LOOP
             SELECT w.sender_key, w.workqueue_id INTO visited, found_id
             FROM pepsi.workqueue w
-            WHERE w.status = 'pending' AND w.stage = this AND w.sender_key > visited AND w.workqueue_id <> ALL (excluded)
+            WHERE w.status = 'pending' AND w.stage = this AND w.sender_key > visited
+              AND w.workqueue_id <> ALL (excluded)
             ORDER BY w.sender_key, w.workqueue_id
             LIMIT 1;
             EXIT WHEN NOT FOUND;
             found_ids := found_ids || found_id;
             found_senders := found_senders || visited;
             IF visit = visits[i] THEN
-                RETURN QUERY SELECT 'cursor', this, NULL::bigint, visited::text;
+                kind := 'cursor'; id := NULL; sender := visited;
+                RETURN NEXT;
             END IF;
         END LOOP;
-        IF moved_ids IS NOT NULL THEN
-            FOR j IN 1 .. cardinality(moved_ids) LOOP
-                IF moved_stages[j] = this THEN
-                    found_ids := found_ids || moved_ids[j];
-                    found_senders := found_senders || moved_senders[j];
-                END IF;
-            END LOOP;
-        END IF;
+        FOR j IN 1 .. cardinality(moved_ids) LOOP
+            IF moved_stages[j] = this THEN
+                found_ids := found_ids || moved_ids[j];
+                found_senders := found_senders || moved_senders[j];
+            END IF;
+        END LOOP;
 
         listed := '{}'; listed_leads := '{}'; listed_floors := '{}'; listed_rows := '{}';
         place := array_position(sender_stages, i);
@@ -127,52 +136,59 @@ BEGIN
             listed_floors := sender_floors[place:last_place];
             listed_rows := sender_rows[place:last_place];
         END IF;
-        new_ids := '{}'; new_senders := '{}'; new_leads := '{}';
+        -- The k-th oldest row of a sender ranks by lead + k * average, equals by age (F3).
+        average := averages_us[i];
+        new_ids := '{}'; new_senders := '{}'; new_ranks := '{}';
         FOR j IN 1 .. cardinality(old_ids) LOOP
             place := array_position(listed, old_senders[j]);
             IF place IS NULL OR listed_floors[place] IS NULL THEN
                 new_ids := new_ids || old_ids[j];
                 new_senders := new_senders || old_senders[j];
-                new_leads := new_leads || coalesce(listed_leads[place], unlisted_us[i]);
+                new_ranks := new_ranks || coalesce(listed_leads[place], unlisted_us[i])
+                    + average * cardinality(array_positions(new_senders, old_senders[j]));
             END IF;
         END LOOP;
+        -- Of each sender that was found besides, the oldest row found; none where older ones of it are known.
         FOR j IN 1 .. cardinality(found_ids) LOOP
             place := array_position(listed, found_senders[j]);
-            -- Of a sender whose oldest rows are known, no younger one may go first.
-            IF (place IS NULL OR listed_floors[place] IS NULL) AND found_senders[j] <> ALL (old_senders)
-                AND found_ids[j] <> ALL (new_ids)
-            THEN
-                new_ids := new_ids || found_ids[j];
-                new_senders := new_senders || found_senders[j];
-                new_leads := new_leads || coalesce(listed_leads[place], unlisted_us[i]);
+            IF (place IS NULL OR listed_floors[place] IS NULL) AND found_senders[j] <> ALL (old_senders) THEN
+                last_place := array_position(new_senders, found_senders[j]);
+                IF last_place IS NULL THEN
+                    new_ids := new_ids || found_ids[j];
+                    new_senders := new_senders || found_senders[j];
+                    new_ranks := new_ranks || coalesce(listed_leads[place], unlisted_us[i]) + average;
+                ELSE
+                    new_ids[last_place] := least(new_ids[last_place], found_ids[j]);
+                END IF;
             END IF;
         END LOOP;
 
-        -- The k-th oldest row of a sender ranks by lead + k * average, equals by age (F3).
-        average := averages_us[i];
         fifo_ids := old_ids[:capacity - slots];
-        SELECT coalesce(array_agg(c.id ORDER BY c.rank, c.id), '{}'), coalesce(array_agg(c.sender ORDER BY c.rank, c.id), '{}')
-        INTO best_ids, best_senders
+        SELECT coalesce(array_agg(c.id), '{}'), coalesce(array_agg(c.sender), '{}') INTO best_ids, best_senders
         FROM (
-            SELECT n.id, n.sender, n.lead + average * row_number() OVER (PARTITION BY n.sender ORDER BY n.id) AS rank
-            FROM unnest(new_ids, new_senders, new_leads) AS n (id, sender, lead)
-            UNION ALL
-            SELECT r.id, l.sender, l.lead + average * r.k
-            FROM unnest(listed, listed_leads, listed_floors, listed_rows) AS l (sender, lead, floor, rows)
-            CROSS JOIN LATERAL (
-                SELECT x.id, row_number() OVER () AS k
-                FROM (
-                    SELECT w.workqueue_id AS id
-                    FROM pepsi.workqueue w
-                    WHERE w.status = 'pending' AND w.stage = this AND (w.sender_key, w.workqueue_id) >= (l.sender, l.floor)
-                      AND w.sender_key <= l.sender AND w.workqueue_id <> ALL (excluded)
-                    ORDER BY w.sender_key, w.workqueue_id
-                    LIMIT l.rows
-                ) AS x
-            ) AS r
-            WHERE l.floor IS NOT NULL
-        ) AS c
-        WHERE c.id <> ALL (fifo_ids);
+            SELECT u.id, u.sender
+            FROM (
+                SELECT n.id, n.sender, n.rank FROM unnest(new_ids, new_senders, new_ranks) AS n (id, sender, rank)
+                UNION ALL
+                SELECT r.id, l.sender, l.lead + average * r.k
+                FROM unnest(listed, listed_leads, listed_floors, listed_rows) AS l (sender, lead, floor, rows)
+                CROSS JOIN LATERAL (
+                    SELECT x.id, row_number() OVER () AS k
+                    FROM (
+                        SELECT w.workqueue_id AS id
+                        FROM pepsi.workqueue w
+                        WHERE w.status = 'pending' AND w.stage = this
+                          AND (w.sender_key, w.workqueue_id) >= (l.sender, l.floor) AND w.sender_key <= l.sender
+                          AND w.workqueue_id <> ALL (excluded)
+                        ORDER BY w.sender_key, w.workqueue_id
+                        LIMIT l.rows
+                    ) AS x
+                ) AS r
+                WHERE l.floor IS NOT NULL
+            ) AS u
+            WHERE u.id <> ALL (fifo_ids)
+            ORDER BY u.rank, u.id
+        ) AS c;
         -- Where those who were thought to wait had less than that, the oldest rows fill up.
         FOR j IN capacity - slots + 1 .. cardinality(old_ids) LOOP
             EXIT WHEN cardinality(best_ids) >= slots;
@@ -182,15 +198,28 @@ BEGIN
             END IF;
         END LOOP;
 
-        RETURN QUERY SELECT 'take', this, t.id, t.sender
-            FROM unnest(fifo_ids || best_ids[:slots], old_senders[:capacity - slots] || best_senders[:slots]) AS t (id, sender);
-        RETURN QUERY SELECT 'seen', this, min(t.id), t.sender
-            FROM unnest(best_ids[slots + 1:] || found_ids, best_senders[slots + 1:] || found_senders) AS t (id, sender)
-            WHERE t.id <> ALL (fifo_ids || best_ids[:slots])
-            GROUP BY t.sender;
+        kind := 'take';
+        taken := fifo_ids || best_ids[:slots];
+        FOR j IN 1 .. capacity - slots LOOP
+            id := old_ids[j]; sender := old_senders[j];
+            RETURN NEXT;
+        END LOOP;
+        FOR j IN 1 .. cardinality(best_ids) LOOP
+            kind := CASE WHEN j <= slots THEN 'take' ELSE 'seen' END;
+            id := best_ids[j]; sender := best_senders[j];
+            RETURN NEXT;
+        END LOOP;
+        kind := 'seen';
+        FOR j IN 1 .. cardinality(found_ids) LOOP
+            IF found_ids[j] <> ALL (taken) THEN
+                id := found_ids[j]; sender := found_senders[j];
+                RETURN NEXT;
+            END IF;
+        END LOOP;
         FOR j IN 1 .. cardinality(old_ids) LOOP
-            IF old_ids[j] <> ALL (fifo_ids || best_ids[:slots]) THEN
-                RETURN QUERY SELECT 'floor', this, old_ids[j], NULL::text;
+            IF old_ids[j] <> ALL (taken) THEN
+                kind := 'floor'; id := old_ids[j]; sender := NULL;
+                RETURN NEXT;
                 EXIT;
             END IF;
         END LOOP;
@@ -247,7 +276,7 @@ BEGIN
     END IF;
     RETURN QUERY
     WITH look AS MATERIALIZED (
-        SELECT l.kind, l.stage, l.id, l.sender
+        SELECT l.kind, l.at_stage, l.id, l.sender
         FROM pepsi.workqueue_look_fair(stages, capacities, fifo_slots, averages_us, floors, marks, visits, cursors,
             unlisted_us, sender_stages, senders, leads_us, sender_floors, sender_rows, touched, locked) AS l
     ), claimed AS (
@@ -260,7 +289,7 @@ BEGIN
     )
     SELECT 'claimed', c.stage::text, c.workqueue_id, c.claims, c.sender_key::text, c.strikes FROM claimed c
     UNION ALL
-    SELECT l.kind, l.stage, l.id, NULL, l.sender, NULL FROM look l WHERE l.kind <> 'take'
+    SELECT l.kind, l.at_stage, l.id, NULL, l.sender, NULL FROM look l WHERE l.kind <> 'take'
     UNION ALL
     SELECT 'end', NULL,
            (SELECT (extract(epoch FROM greatest(min(w.timeout) - now(), CASE WHEN min(w.timeout) IS NOT NULL THEN interval '0' END)) * 1000000)::bigint

@@ -76,13 +76,8 @@ impl<'a> Look<'a> {
             oldest[..fifo].iter().copied().chain(order.take(capacity - fifo)).collect();
         taken.iter().for_each(|row| self.take(row.0));
 
-        let left = ranked.iter().map(|(_, row)| *row).chain(found).filter(|row| !taken.contains(row));
-        let mut first: BTreeMap<&str, i64> = BTreeMap::new();
-        for (id, sender) in left {
-            let least = first.entry(sender).or_insert(id);
-            *least = (*least).min(id);
-        }
-        for (sender, id) in first {
+        let seen = ranked.iter().map(|(_, row)| *row).chain(found);
+        for (id, sender) in seen.filter(|row| !taken.contains(row)) {
             self.notice(Notice::Seen { id, sender: sender.to_owned() });
         }
         if let Some((id, _)) = oldest.iter().find(|row| !taken.contains(row)) {
@@ -95,7 +90,7 @@ impl<'a> Look<'a> {
         let is_fresh = |row: &Waiting<'_>| row.0 >= self.demand.mark;
         let mut found: Vec<Waiting<'a>> =
             self.rows.iter().copied().filter(is_fresh).take(FRESH_LIMIT).collect();
-        if let Some((id, _)) = found.get(FRESH_LIMIT - 1) {
+        if let Some((id, _)) = found.last() {
             self.notice(Notice::Mark { id: *id + 1 });
         }
         let mut first: BTreeMap<&str, i64> = BTreeMap::new();
@@ -129,11 +124,12 @@ impl<'a> Look<'a> {
         for (id, sender) in oldest.iter().filter(|(_, sender)| !is_read(sender)) {
             candidates.entry(sender).or_default().insert(*id);
         }
-        for (id, sender) in found {
-            // Of a sender whose oldest rows are known, no younger one may go first.
-            if !is_read(sender) && !among_oldest(sender) {
-                candidates.entry(sender).or_default().insert(*id);
-            }
+        // Of each sender found besides, the oldest row found; none where older ones of it are known.
+        let mut besides: Vec<&Waiting<'a>> =
+            found.iter().filter(|(_, sender)| !is_read(sender) && !among_oldest(sender)).collect();
+        besides.sort_unstable();
+        for (id, sender) in besides {
+            candidates.entry(sender).or_insert_with(|| BTreeSet::from([*id]));
         }
         for Listed { sender, floor, rows, .. } in &demand.senders {
             let Some(floor) = floor else { continue };

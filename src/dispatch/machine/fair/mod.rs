@@ -28,7 +28,7 @@ pub type Micros = u64;
 pub const WINDOW: usize = 48;
 pub const VISITS: u32 = 16;
 /// More senders are listed than the capacity asks for, since some turn out to have nothing waiting.
-const SPARE: usize = 4;
+const SPARE: usize = 2;
 /// At most so many that are not thought to wait are listed for their lead alone, the foremost.
 pub const LEADS: usize = 32;
 /// More rows of one stage are not asked for by one claim.
@@ -76,7 +76,7 @@ pub struct Listed {
 /// What a claim saw besides the rows that it took.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Notice {
-    /// A row of this sender waits and was not taken; none that was read is older.
+    /// A row of this sender waits and was not taken.
     Seen { id: i64, sender: String },
     /// The stage's oldest row that was not taken. Without it all were.
     Floor { id: i64 },

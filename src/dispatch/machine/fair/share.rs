@@ -58,7 +58,8 @@ impl Share {
     pub fn measured(&mut self, spent: Micros) {
         let average = match self.average {
             None => spent,
-            Some(average) => average - average / AVERAGE_OVER + spent / AVERAGE_OVER,
+            Some(average) if spent < average => average - (average - spent).div_ceil(AVERAGE_OVER),
+            Some(average) => average + (spent - average) / AVERAGE_OVER,
         };
         self.average = Some(average.clamp(1, LONGEST_AVERAGE));
     }

@@ -1,10 +1,13 @@
 //! One stage's part in a claim: whom it lists, and what the outcome says about its senders.
 
 use super::reach::{Found, Look, Reach};
-use super::share::{Sender, Share};
-use super::{Demand, LEADS, Listed, Micros, Notice, SPARE, Settings, Taken, VISITS, WINDOW};
+use super::share::Share;
+use super::{Demand, LEADS, Listed, MAX_LEAD, Micros, Notice, SPARE, Settings, Taken, VISITS, WINDOW};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+
+/// The lead of a sender that is not to be served by its lead, but in a FIFO slot or where nobody else waits.
+const NO_TURN: Micros = 4 * MAX_LEAD;
 
 #[derive(Clone, Debug)]
 pub struct Stage {
@@ -71,11 +74,10 @@ impl Stage {
     }
 
     pub fn demand(&self, settings: &Settings, capacity: u32, look: &Look) -> Demand {
-        let average = self.share.average();
         let mut demand = Demand {
             capacity,
             fifo_slots: capacity,
-            average: whole(average),
+            average: whole(self.share.average()),
             floor: look.floor,
             mark: look.mark,
             ..Demand::default()
@@ -88,7 +90,7 @@ impl Stage {
             demand.visits = VISITS;
             demand.cursor.clone_from(cursor);
         }
-        let (listed, unlisted) = self.list(capacity, demand.fifo_slots, average);
+        let (listed, unlisted) = self.list(capacity, demand.fifo_slots);
         demand.senders = listed;
         demand.unlisted = whole(unlisted);
         demand
@@ -101,38 +103,42 @@ impl Stage {
         u32::try_from(hundredths / 100).unwrap_or(capacity).min(capacity)
     }
 
-    /// The senders that the claim is told of, and the lead of all others.
-    fn list(&self, capacity: u32, fifo_slots: u32, average: Micros) -> (Vec<Listed>, Micros) {
-        let mut waiting: Vec<(&String, &Sender, i64)> = Vec::new();
-        let mut ahead: Vec<(&String, &Sender)> = Vec::new();
+    /// The senders that the claim is told of, and the lead of all others. Those that wait and have the least lead are
+    /// read. Others are listed so that none of them is taken for a newcomer; where not all could be, nobody is.
+    fn list(&self, capacity: u32, fifo_slots: u32) -> (Vec<Listed>, Micros) {
+        let mut waiting: Vec<(&String, Micros, i64)> = Vec::new();
+        let mut others: Vec<(&String, Micros)> = Vec::new();
         for (name, sender) in self.share.senders() {
             match sender.waits {
-                Some(id) => waiting.push((name, sender, id)),
-                None if sender.lead > 0 => ahead.push((name, sender)),
+                Some(id) => waiting.push((name, sender.lead, id)),
+                None if sender.lead > 0 => others.push((name, sender.lead)),
                 None => {}
             }
         }
-        let wanted = (capacity as usize).saturating_add(capacity as usize / 4).saturating_add(SPARE);
-        let is_cut = shorten(&mut waiting, wanted.min(WINDOW), |(_, sender, id)| (sender.lead, *id))
-            | shorten(&mut ahead, LEADS, |(_, sender)| Reverse(sender.lead));
-        let foremost = waiting.last().map_or(0, |(_, sender, _)| sender.lead);
-        let leads: Vec<Micros> = waiting.iter().map(|(_, sender, _)| sender.lead).collect();
-        let rows = readings(&leads, capacity - fifo_slots, average);
-        let waiting = waiting.iter().zip(rows).map(|((name, sender, id), rows)| Listed {
+        let wanted = (capacity as usize).saturating_add(capacity as usize / 8).saturating_add(SPARE);
+        // Whoever is left out has more lead than those who are read, so its turn does not come.
+        let left_out = shorten(&mut waiting, wanted.min(WINDOW), |(_, lead, id)| (*lead, *id));
+        others.extend(left_out.iter().map(|(name, _, _)| (*name, NO_TURN)));
+        let is_cut = !shorten(&mut others, LEADS, |(_, lead)| Reverse(*lead)).is_empty();
+        let leads: Vec<Micros> = waiting.iter().map(|(_, lead, _)| *lead).collect();
+        let rows = readings(&leads, capacity, self.share.average());
+        // The FIFO slots take the first rows of those that wait longest: their next ones count instead.
+        let mut oldest: Vec<i64> = waiting.iter().map(|(_, _, id)| *id).collect();
+        oldest.sort_unstable();
+        let oldest = fifo_slots.checked_sub(1).and_then(|last| oldest.get(last as usize).or(oldest.last()));
+        let read = waiting.iter().zip(rows).map(|((name, lead, id), rows)| Listed {
             sender: (*name).clone(),
-            lead: whole(sender.lead),
+            lead: whole(*lead),
             floor: Some(*id),
-            rows: rows.saturating_add(fifo_slots).saturating_add(1).min(capacity),
+            rows: rows.max(1).saturating_add(if oldest >= Some(id) { fifo_slots } else { 0 }).min(capacity),
         });
-        let ahead = ahead.iter().map(|(name, sender)| Listed {
+        let others = others.iter().map(|(name, lead)| Listed {
             sender: (*name).clone(),
-            lead: whole(sender.lead),
+            lead: whole(*lead),
             floor: None,
             rows: 0,
         });
-        // Where some could not be listed, a sender that is found may be one of them, not a newcomer: it comes behind
-        // those listed, and its turn by its own lead is with the next claim, which will know it.
-        (waiting.chain(ahead).collect(), if is_cut { foremost } else { 0 })
+        (read.chain(others).collect(), if is_cut { NO_TURN } else { 0 })
     }
 
     /// What the outcome says about who waits, and where their count begins. Charges come after.
@@ -195,15 +201,15 @@ fn rest(listed: &Listed, outcome: &Outcome<'_>) -> Option<i64> {
     }
 }
 
-/// Cuts to the `most` with the smallest keys, in their order; whether any were cut.
-fn shorten<T, K: Ord>(list: &mut Vec<T>, most: usize, key: impl Fn(&T) -> K) -> bool {
-    let is_cut = list.len() > most;
-    if is_cut {
+/// Cuts to the `most` with the smallest keys, in their order; returns the others.
+fn shorten<T, K: Ord>(list: &mut Vec<T>, most: usize, key: impl Fn(&T) -> K) -> Vec<T> {
+    let mut rest = Vec::new();
+    if list.len() > most {
         list.select_nth_unstable_by_key(most, &key);
-        list.truncate(most);
+        rest = list.split_off(most);
     }
     list.sort_unstable_by_key(key);
-    is_cut
+    rest
 }
 
 /// How many rows each of these leads would fill of so many slots, if each had enough: the rank up to which they are full,
