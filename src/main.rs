@@ -266,7 +266,9 @@ fn choose(mut args: Vec<OsString>) -> u8 {
             print(&format!("{PEPSI_HELP}{list}"))
         }
         (Some("-V" | "--version"), _) => print(concat!("pepsi ", env!("CARGO_PKG_VERSION"), "\n")),
-        (Some("install-links"), Some(folder)) => install_links(Path::new(folder)),
+        (Some("install-links"), Some(folder)) => {
+            tool::links::install(Path::new(folder), PROGRAMS.iter().map(|program| program.name))
+        }
         (Some("install-links"), None) => fail(exit::USAGE, "install-links needs a folder; see pepsi --help"),
         (Some(word), _) if word.starts_with('-') => {
             fail(exit::USAGE, &format!("unknown option '{word}' before a program's name; see pepsi --help"))
@@ -285,6 +287,8 @@ fn choose(mut args: Vec<OsString>) -> u8 {
 fn run(program: &'static Program, args: Vec<OsString>) -> u8 {
     // Set once, before anything is logged about the program; a second call would be our own bug.
     assert!(PROGRAM.set(program.name).is_ok());
+    // A worker is run from /proc/self/exe, and ps and top would call it `exe`. The kernel keeps 15 bytes of the name.
+    let _ = std::fs::write("/proc/self/comm", program.name);
     let call = match parse(program, args) {
         Ok(Parsed::Run(call)) => call,
         Ok(Parsed::Print(text)) => return print(&text),
@@ -367,29 +371,6 @@ fn help(program: &Program) -> String {
 
 fn version(program: &Program) -> String {
     format!("{} (pepsi) {}\n", program.name, env!("CARGO_PKG_VERSION"))
-}
-
-/// One link a program; a link that is there is replaced, anything else of that name is left alone and refused.
-fn install_links(folder: &Path) -> u8 {
-    let binary = match std::env::current_exe() {
-        Ok(path) => path,
-        Err(error) => {
-            return fail(exit::CANNOT_CREATE, &format!("cannot find this binary's own path: {error}"));
-        }
-    };
-    for program in PROGRAMS {
-        let link = folder.join(program.name);
-        let made = match std::fs::symlink_metadata(&link) {
-            Ok(found) if found.is_symlink() => std::fs::remove_file(&link),
-            Ok(_) => Err(std::io::Error::other("there is a file of that name, and it is no link")),
-            Err(_) => Ok(()),
-        }
-        .and_then(|()| std::os::unix::fs::symlink(&binary, &link));
-        if let Err(error) = made {
-            return fail(exit::CANNOT_CREATE, &format!("cannot make the link {}: {error}", link.display()));
-        }
-    }
-    exit::OK
 }
 
 /// Our own bug: where and what, on one line, through the same sink as everything else.

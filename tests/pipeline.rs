@@ -1,7 +1,6 @@
 //! The whole line on a private PostgreSQL: pepsi-sendmail, the dispatcher, `if`, `discard`, `relay-to-maildir`; and what is
 //! left of a load whose dispatcher is killed in the middle of it.
 
-#[allow(dead_code)]
 mod harness;
 
 use harness::{Config, Database, PATIENCE, Process, database, holds_within, pepsi, wait_until};

@@ -219,7 +219,7 @@ fn clones_come_once_and_only_under_the_claim() {
         "state": {"bounce": {"kind": "delay"}}}]);
     db.run("UPDATE pepsi.workqueue SET received_at = now() - interval '1 day'");
     let pause = "SELECT pepsi.workqueue_pause($1, $2, '{\"attempts\": 3}', 1000000, '{b@x}', $3)";
-    let mut call = |db: &mut Database, claim: i64| -> bool {
+    let call = |db: &mut Database, claim: i64| -> bool {
         db.client.query_one(pause, &[&id, &claim, &clones]).expect("a verdict").get(0)
     };
     assert!(!call(&mut db, claim + 1));
@@ -235,7 +235,7 @@ fn clones_come_once_and_only_under_the_claim() {
     // Claimed again, it would make the same clone again.
     db.run(&format!("UPDATE pepsi.workqueue SET status = 'running', claims = 2 WHERE workqueue_id = {id}"));
     let finish = "SELECT pepsi.workqueue_finish_with_clones($1, $2, $3)";
-    let mut finished = |db: &mut Database, claim: i64| -> bool {
+    let finished = |db: &mut Database, claim: i64| -> bool {
         db.client.query_one(finish, &[&id, &claim, &clones]).expect("a verdict").get(0)
     };
     assert!(!finished(&mut db, 1));
@@ -359,4 +359,20 @@ fn the_event_log_only_grows() {
         assert!(db.client.batch_execute(change).is_err(), "{change}");
     }
     assert_eq!(db.number("SELECT count(*) FROM pepsi.event_log"), 1);
+}
+
+#[test]
+fn everything_in_the_schema_says_what_it_is() {
+    let mut db = harness::database();
+    let bare = "SELECT coalesce(string_agg(name, ' '), '') FROM (
+        SELECT c.relname || '.' || a.attname AS name FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+        WHERE c.relnamespace = 'pepsi'::regnamespace AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
+          AND col_description(c.oid, a.attnum) IS NULL
+        UNION ALL
+        SELECT relname FROM pg_class
+        WHERE relnamespace = 'pepsi'::regnamespace AND relkind = 'r' AND obj_description(oid, 'pg_class') IS NULL
+        UNION ALL
+        SELECT proname FROM pg_proc WHERE pronamespace = 'pepsi'::regnamespace AND obj_description(oid, 'pg_proc') IS NULL
+    ) AS bare";
+    assert_eq!(db.text(bare), "");
 }

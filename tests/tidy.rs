@@ -2,6 +2,8 @@
 //!
 //! Each check takes sources and returns what is wrong, one line each; each is shown to fail on a small bad sample.
 
+#[path = "tidy/conformance.rs"]
+mod conformance;
 #[path = "tidy/lexer.rs"]
 mod lexer;
 #[path = "tidy/rules.rs"]
@@ -87,6 +89,7 @@ fn rooms_do_not_reach_into_each_other() {
     catches("src/dispatch/a.rs", "crate::mail::split::split(x)", "mail", "crate::proto::line::parse_id(x)");
     catches("src/worker/stage/a.rs", "use crate::sql::Db;", "sql", "use crate::mail::header;");
     catches("src/worker/a.rs", "use crate::dispatch;", "dispatch", "use crate::sql;");
+    catches("src/worker/a.rs", "libc::getpid()", "libc::", "std::process::id()");
     catches("src/sql/a.rs", "use crate::worker::context;", "worker", "use crate::{host, sys};");
 }
 
@@ -205,6 +208,33 @@ fn requirement_marks_name_known_ids_and_stand_above_tests() {
     assert!(marks(&mark("C3", "#[test]\nfn a() {}\n"))[0].contains("C3"));
     assert!(marks(&mark("A1", "fn a() {}\n"))[0].contains("test function"));
     assert!(marks(&mark("", "#[test]\nfn a() {}\n"))[0].contains("no id"));
+}
+
+#[test]
+fn conformance_is_current_and_claims_nothing_untested() {
+    let (text, wrong) = conformance::table(&sources());
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+    let file = Path::new(ROOT).join("docs/conformance.md");
+    if std::env::var_os("PEPSI_WRITE").is_some() {
+        std::fs::write(&file, &text).expect("docs/conformance.md can be written");
+    }
+    assert!(
+        std::fs::read_to_string(&file).is_ok_and(|there| there == text),
+        "docs/conformance.md is not current"
+    );
+
+    let made = |list: &str, code: String| {
+        conformance::table(&[
+            Source::new("tests/requirements.txt", list.into()),
+            Source::new("tests/a.rs", code),
+        ])
+    };
+    let test = |id: &str| format!("{} {id}\n#[test]\nfn shows_it() {{}}\n", concat!("// Re", "q:"));
+    let (text, wrong) = made("A1 done\nB2 open\n", test("A1"));
+    assert!(wrong.is_empty() && text.ends_with("| A1 | done | `shows_it` |\n| B2 | open |  |\n"), "{text}");
+    for (list, part) in [("A1 done\nB2 done\n", "B2"), ("A1 open\n", "A1"), ("A1\n", "neither")] {
+        assert!(made(list, test("A1")).1.iter().any(|line| line.contains(part)), "{list}");
+    }
 }
 
 #[test]

@@ -124,7 +124,8 @@ impl Launcher {
 
 fn is_handed_down(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
-    let whole: [&[u8]; 4] = [b"PATH", b"HOME", b"LANG", b"TZ"];
+    // The last says that standard error, which workers share, is the journal: they prefix their lines too.
+    let whole: [&[u8]; 5] = [b"PATH", b"HOME", b"LANG", b"TZ", b"JOURNAL_STREAM"];
     whole.contains(&name) || name.starts_with(b"PG") || name.starts_with(b"PEPSI_")
 }
 

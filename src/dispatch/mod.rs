@@ -42,7 +42,7 @@ fn serve(call: &Invocation) -> Result<u8, u8> {
     warn(&options.unknown);
     let mut link = Link::open(&options.database, call.program).map_err(no_database)?;
     let rows = link.overrides().map_err(no_database)?;
-    options::overlay(&mut conf, &rows);
+    crate::config::overlay(&mut conf, &rows);
     let graph = Graph::parse(&conf).map_err(refuse)?;
     warn(&graph.warnings);
     let broken = |what: &str, error| fail(exit::FAILURE, &format!("{what}: {error}"));

@@ -4,6 +4,7 @@
 //! wrong value is reported with its file and line, not only the first; the overlay never changes what is read here.
 
 use super::machine::{Micros, Settings, StageSpec};
+use crate::config;
 use crate::proto::conf::{Conf, ConfError, Section};
 use crate::proto::graph::Graph;
 use std::ops::RangeInclusive;
@@ -21,8 +22,6 @@ const DISPATCH: &[&str] = &[
 ];
 const POSTGRES: &[&str] = &["CONFIG", "WORKER_SYNCHRONOUS_COMMIT"];
 const COMMON: &[&str] = &["ALLOW_FUSION", "SHARE_TELEMETRY", "MAIL_LOG"];
-
-const DATABASE: &str = "postgres:///pepsi";
 
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -63,7 +62,10 @@ impl Options {
         };
         let config_file = reader.take(dispatch, None, |section| section.get("CONFIG_FILE"));
         let postgres = conf.section("pepsi-postgres");
-        let database = reader.take(postgres, None, |section| section.get("CONFIG"));
+        let database = config::database_url(conf).unwrap_or_else(|error| {
+            reader.errors.push(error);
+            String::new()
+        });
         if !reader.errors.is_empty() {
             return Err(reader.errors);
         }
@@ -71,7 +73,7 @@ impl Options {
         let unknown = known.iter().filter_map(|(section, names)| Some(section.as_ref()?.unknown(names)));
         Ok(Options {
             settings,
-            database: database.filter(|url| !url.is_empty()).unwrap_or_else(|| DATABASE.to_owned()),
+            database,
             workers_config: config_file.filter(|file| !file.is_empty()).map(PathBuf::from),
             unknown: unknown.flatten().collect(),
         })
@@ -133,17 +135,6 @@ pub fn stage_specs(graph: &Graph) -> Vec<StageSpec> {
         max_runtime: micros(stage.max_runtime),
     };
     graph.stages.iter().map(spec).collect()
-}
-
-/// Lays the rows of `config_override` over the file, as far as C1 lets them: stages only. What is needed before the
-/// connection, and whatever a stage's worker must not be able to change for the dispatcher, stays the file's.
-pub fn overlay(conf: &mut Conf, rows: &[(String, String, String)]) {
-    for (section, option, value) in rows {
-        let is_stage = section.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("stage-"));
-        if is_stage {
-            conf.overlay(section, option, value);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -213,32 +204,6 @@ mod tests {
         let text = "[pepsi-dispatch]\nPOLL_INTERVALL = 5 s\n[pepsi]\nALLOW_FUSION = yes\nCOLOUR = red\n";
         let unknown = Options::read(&conf(text)).unwrap().unknown;
         assert_eq!(unknown.iter().map(|warning| warning.line).collect::<Vec<_>>(), [2, 5]);
-    }
-
-    // Req: C1
-    #[test]
-    fn the_overlay_is_for_stages_alone() {
-        let mut conf = conf("[pepsi-postgres]\nCONFIG = postgres:///here\n[stage-init]\nPROGRAM = one\n");
-        let row = |section: &str, option: &str, value: &str| (section.into(), option.into(), value.into());
-        let rows = [
-            row("pepsi-postgres", "CONFIG", "postgres:///elsewhere"),
-            row("pepsi-dispatch", "POLL_INTERVAL", "1 h"),
-            row("paths", "stage-init", "x"),
-            row("listener-a", "PORT", "1"),
-            row("STAGE-init", "program", "two"),
-            row("stage-new", "PROGRAM", "three"),
-            row("é", "PROGRAM", "four"),
-        ];
-        overlay(&mut conf, &rows);
-        let options = Options::read(&conf).unwrap();
-        assert_eq!(
-            (options.database.as_str(), options.settings.poll_interval),
-            ("postgres:///here", 30_000_000)
-        );
-        assert!(conf.section("listener-a").is_none() && conf.section("paths").is_none());
-        let graph = Graph::parse(&conf).unwrap();
-        let programs: Vec<&str> = graph.stages.iter().map(|stage| stage.program.as_str()).collect();
-        assert_eq!(programs, ["two", "three"]);
     }
 
     #[test]

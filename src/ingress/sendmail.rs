@@ -18,6 +18,7 @@ use crate::{Invocation, Level, config, exit, host, sys};
 use compose::Facts;
 use options::{Command, Options};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 pub use options::USAGE;
 
@@ -89,17 +90,18 @@ fn send(options: &Options) -> Result<(), Refused> {
         Some(text) => sender(text, &settings.domain)?,
         None => format!("{}@{}", user, settings.domain),
     };
-    let mut recipients = Vec::new();
+    let mut recipients = Recipients { domain: &settings.domain, list: Vec::new(), seen: BTreeSet::new() };
     for text in &options.recipients {
         let parsed = address::parse(text).map_err(|error| format!("'{text}' {}", error.0));
-        add_recipient(&mut recipients, parsed, &settings.domain)?;
+        recipients.add(parsed)?;
     }
     let original = input::read_message(&mut std::io::stdin().lock(), settings.size_limit, options.dot_ends)?;
     if options.header_recipients {
         for piece in compose::header_recipients(&original) {
-            add_recipient(&mut recipients, piece, &settings.domain)?;
+            recipients.add(piece)?;
         }
     }
+    let recipients = recipients.list;
     if recipients.is_empty() {
         let how = if options.header_recipients {
             "in To, Cc or Bcc"
@@ -122,8 +124,12 @@ fn send(options: &Options) -> Result<(), Refused> {
         },
         options.header_recipients,
     );
+    let mut state = state(options, &user, recipients.len());
+    if original.contains(&0) {
+        // Whatever sends it on must know that it needs BINARYMIME (RFC 3030).
+        state["origin"]["body"] = "BINARYMIME".into();
+    }
     drop(original);
-    let state = state(options, &user, recipients.len());
     admit(&settings, &sender, &recipients, &message, state)
 }
 
@@ -212,25 +218,31 @@ fn qualify(mut address: Address, domain: &str) -> Address {
     address
 }
 
-/// Adds an address unless it is there already (domains compare in any case, local parts exactly).
-fn add_recipient(
-    list: &mut Vec<String>,
-    parsed: Result<Address, String>,
-    domain: &str,
-) -> Result<(), Refused> {
-    let address = match parsed {
-        Ok(address) => qualify(address, domain),
-        Err(error) => return refuse(exit::DATA, format!("recipient {error}")),
-    };
-    let address = Address { domain: address.domain_lower(), ..address }.to_string();
-    if list.contains(&address) {
-        return Ok(());
+/// Whom a message is for, each once: domains compare in any case, local parts exactly.
+struct Recipients<'a> {
+    /// Of addresses without one.
+    domain: &'a str,
+    list: Vec<String>,
+    seen: BTreeSet<String>,
+}
+
+impl Recipients<'_> {
+    /// Adds an address unless it is there already; an error is a clause that names the text.
+    fn add(&mut self, parsed: Result<Address, String>) -> Result<(), Refused> {
+        let address = match parsed {
+            Ok(address) => qualify(address, self.domain),
+            Err(error) => return refuse(exit::DATA, format!("recipient {error}")),
+        };
+        let address = Address { domain: address.domain_lower(), ..address }.to_string();
+        if !self.seen.insert(address.clone()) {
+            return Ok(());
+        }
+        if self.list.len() == MAX_RECIPIENTS {
+            return refuse(exit::DATA, format!("more than {MAX_RECIPIENTS} recipients"));
+        }
+        self.list.push(address);
+        Ok(())
     }
-    if list.len() == MAX_RECIPIENTS {
-        return refuse(exit::DATA, format!("more than {MAX_RECIPIENTS} recipients"));
-    }
-    list.push(address);
-    Ok(())
 }
 
 /// The row's state: where it came from, and what the sender wants to hear about its delivery (RFC 3461).
@@ -253,4 +265,32 @@ fn state(options: &Options, user: &str, recipients: usize) -> Value {
         state["dsn"] = dsn.into();
     }
     state
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recipients_are_complete_once_and_not_too_many() {
+        let mut recipients = Recipients { domain: "example.org", list: Vec::new(), seen: BTreeSet::new() };
+        let mut add = |text: &str| recipients.add(address::parse(text).map_err(|error| error.0));
+        for text in ["ann", "Ann@Example.ORG", "<ann@EXAMPLE.org>", "ann@example.org", "\"a b\"@[127.0.0.1]"]
+        {
+            assert_eq!(add(text), Ok(()), "{text}");
+        }
+        assert_eq!(add("a b").map_err(|refused| refused.code), Err(exit::DATA));
+        for number in 3..MAX_RECIPIENTS {
+            assert_eq!(add(&format!("{number}@example.net")), Ok(()));
+        }
+        assert_eq!(add("ann@example.org"), Ok(()), "it is there already");
+        let refused = add("one.more@example.net").expect_err("too many");
+        assert!(
+            refused.code == exit::DATA && refused.message.contains("more than 10000"),
+            "{}",
+            refused.message
+        );
+        let start = ["ann@example.org", "Ann@example.org", "\"a b\"@[127.0.0.1]", "3@example.net"];
+        assert_eq!(recipients.list[..4], start);
+    }
 }

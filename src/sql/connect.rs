@@ -239,14 +239,11 @@ fn session_options(purpose: Purpose) -> String {
         Purpose::Worker { .. } | Purpose::Admission => (WORKER_STATEMENT_MS, WORKER_LOCK_MS),
         Purpose::Tool => (TOOL_STATEMENT_MS, TOOL_LOCK_MS),
     };
-    // Admission answers for what it took. The dispatcher's claim numbers must survive a crash of the server too: a claim
-    // that is forgotten and given out again would let two workers hold one row under the same number (D4).
+    // Admission answers for what it took. What the dispatcher wrote last a crash of the server may forget, as if the
+    // dispatcher had died just before: reconcile.sql sees to it that no claim number is given out twice for that (D4).
     let synchronous_commit = match purpose {
-        Purpose::Worker { synchronous_commit: false } => "off",
-        Purpose::Worker { synchronous_commit: true }
-        | Purpose::Dispatcher
-        | Purpose::Admission
-        | Purpose::Tool => "on",
+        Purpose::Dispatcher | Purpose::Worker { synchronous_commit: false } => "off",
+        Purpose::Worker { synchronous_commit: true } | Purpose::Admission | Purpose::Tool => "on",
     };
     let mut options = format!(
         "-c default_transaction_isolation=read\\ committed -c search_path=pg_catalog -c TimeZone=UTC \
@@ -327,7 +324,7 @@ mod tests {
     #[test]
     fn only_what_may_be_lost_is_committed_asynchronously() {
         for (purpose, expected) in [
-            (Purpose::Dispatcher, "on"),
+            (Purpose::Dispatcher, "off"),
             (Purpose::Admission, "on"),
             (Purpose::Tool, "on"),
             (Purpose::Worker { synchronous_commit: true }, "on"),

@@ -3,7 +3,8 @@
 -- which a move to a stage takes what is recorded of failures (requirement E2). Then, each null where it is as it was:
 -- $7 text: mail_from; $8 text[]: rcpt_to; $10 text: header_from, $12 text: subject, which are set where $9 and $11 boolean
 -- say so; $13 bytea: headers; $15 bytea: the body where $14 boolean says so, null for none.
--- Rides on workqueue_running. A column that keeps its value costs nothing: its TOAST pointer is written as it is. A new body
+-- Rides on workqueue_running for the lock and on the primary key for the update (IS TRUE, so that it does not read all of
+-- workqueue_running). A column that keeps its value costs nothing: its TOAST pointer is written as it is. A new body
 -- is a row of its own, so that no sibling sees it; it is made only once the claim was found and locked.
 WITH held AS (
     SELECT workqueue_id FROM pepsi.workqueue
@@ -26,4 +27,4 @@ SET status = $3::text::pepsi.queue_status,
     headers = coalesce($13, q.headers),
     body_id = CASE WHEN $14::boolean THEN (SELECT body_id FROM new_body) ELSE q.body_id END
 FROM held
-WHERE q.workqueue_id = held.workqueue_id AND q.claims = $2 AND q.status = 'running'
+WHERE q.workqueue_id = held.workqueue_id AND q.claims = $2 AND (q.status = 'running') IS TRUE

@@ -10,15 +10,30 @@ use super::{Db, Error, Purpose, Statement, error};
 struct File {
     name: &'static str,
     text: &'static str,
+    /// SHA-256 in hexadecimal. Written down, so that each worker that starts sends a few bytes and not the files; the
+    /// installer has the server compute it from the text and refuses another value.
+    checksum: &'static str,
 }
 
 /// In the order in which they are applied; the name is the number.
-const PATCHES: &[File] = &[File { name: "0001", text: include_str!("schema/0001.sql") }];
+const PATCHES: &[File] = &[File {
+    name: "0001",
+    text: include_str!("schema/0001.sql"),
+    checksum: "037d8681d5de4780a6f4f358fb51cb3b29cf8e8f8497570addbf774fec0ec442",
+}];
 
 /// In the order in which they are installed, after all patches.
 const FUNCTIONS: &[File] = &[
-    File { name: "procedures", text: include_str!("procedures.sql") },
-    File { name: "fair", text: include_str!("schema/fair.sql") },
+    File {
+        name: "procedures",
+        text: include_str!("procedures.sql"),
+        checksum: "87cc58f75c102f13c8c0e495daecf8cfa44eae8f9c849623775ba1c490f00675",
+    },
+    File {
+        name: "fair",
+        text: include_str!("schema/fair.sql"),
+        checksum: "ec7e607d666ff3a8d95b93091016ef272bed0f51a6ca872dd2ee3ae92d13fe66",
+    },
 ];
 
 const CHECK: Statement = Statement { purpose: "check the schema", text: include_str!("schema_check.sql") };
@@ -78,8 +93,8 @@ impl Db {
 
     /// Every file of this release and every installed one, by name.
     pub fn schema_files(&mut self) -> Result<Vec<Installed>, Error> {
-        let (names, texts) = names_and_texts();
-        self.query(&CHECK, &[&names, &texts]).map(|rows| rows.iter().map(installed).collect())
+        let (names, checksums) = names_and_checksums();
+        self.query(&CHECK, &[&names, &checksums]).map(|rows| rows.iter().map(installed).collect())
     }
 
     /// Installs what is missing, and the functions anew; returns the names of the files that were missing or changed.
@@ -134,10 +149,10 @@ impl Work<'_> {
         if !row.get::<_, bool>(0) {
             return Ok(Vec::new());
         }
-        let (names, texts) = names_and_texts();
+        let (names, checksums) = names_and_checksums();
         let rows = self
             .transaction
-            .query(CHECK.text, &[&names, &texts])
+            .query(CHECK.text, &[&names, &checksums])
             .map_err(|error| refused(CHECK.purpose, &error))?;
         Ok(rows.iter().map(installed).collect())
     }
@@ -148,8 +163,16 @@ impl Work<'_> {
     }
 
     fn record(&mut self, file: &File) -> Result<(), Error> {
-        let recorded = self.transaction.execute(RECORD.text, &[&file.name, &file.text]);
-        recorded.map(|_| ()).map_err(|error| refused(RECORD.purpose, &error))
+        let recorded = self.transaction.query_one(RECORD.text, &[&file.name, &file.text]);
+        let checksum: String = recorded.map_err(|error| refused(RECORD.purpose, &error))?.get(0);
+        if checksum != file.checksum {
+            let text = format!(
+                "this program's record of the file {} is wrong, its SHA-256 is {checksum}",
+                file.name
+            );
+            return Err(Error::Refused(text));
+        }
+        Ok(())
     }
 }
 
@@ -162,8 +185,8 @@ fn refused(purpose: &str, error: &postgres::Error) -> Error {
     }
 }
 
-fn names_and_texts() -> (Vec<&'static str>, Vec<&'static str>) {
-    PATCHES.iter().chain(FUNCTIONS).map(|file| (file.name, file.text)).unzip()
+fn names_and_checksums() -> (Vec<&'static str>, Vec<&'static str>) {
+    PATCHES.iter().chain(FUNCTIONS).map(|file| (file.name, file.checksum)).unzip()
 }
 
 fn installed(row: &postgres::Row) -> Installed {

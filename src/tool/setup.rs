@@ -5,12 +5,11 @@
 
 use crate::sql::schema::{self, Installed, State};
 use crate::sql::{Db, Error, Purpose};
-use crate::{Invocation, Level, exit, host};
+use crate::{Invocation, Level, config, exit, host};
 use lexopt::prelude::*;
 use serde_json::json;
 
 const PROGRAM: &str = "pepsi-setup";
-const DEFAULT_URL: &str = "postgres:///pepsi";
 
 /// What the command line asks for.
 #[derive(Debug, PartialEq, Eq)]
@@ -72,11 +71,7 @@ fn parse(call: &Invocation) -> Result<Command, String> {
 
 fn database_url(call: &Invocation) -> Result<String, String> {
     let loaded = host::load_config(call.config.as_deref())?;
-    let url = match loaded.conf.section("pepsi-postgres") {
-        Some(section) => section.get("CONFIG").map_err(|error| error.to_string())?,
-        None => None,
-    };
-    Ok(url.unwrap_or_else(|| DEFAULT_URL.into()))
+    config::database_url(&loaded.conf).map_err(|error| error.to_string())
 }
 
 fn install(url: &str, create_database: bool) -> Result<u8, Failure> {

@@ -96,7 +96,7 @@ fn a_database_that_is_lost_or_overloaded_blames_no_message() {
     let scripts = [
         ("says-lost", "echo 74; read id"),
         ("ends-lost", "exit 74"),
-        ("says-busy", "echo 75; read id"),
+        ("says-busy", "echo 75; while read id; do echo 75; done"),
         ("ends-busy", "exit 75"),
     ];
     for (name, script) in scripts {
@@ -154,7 +154,7 @@ fn what_is_no_answer_ends_in_a_strike_and_a_dead_worker() {
         ("large", "echo ready; read id; echo 256; read id"),
         ("half", "echo ready; read id; printf 0; exit 0"),
         ("silent", "echo ready; read id; exec >&-; read id; exec sleep 600"),
-        ("parent", "echo ready; read id; sleep 600 & exit 3"),
+        ("parent", "echo ready; read id; sleep 60 & exit 3"),
     ];
     for (name, script) in scripts {
         world.stage(name, &format!("echo $$ >>$LOG; {script}"), &[("PARALLELISM", "1")]);

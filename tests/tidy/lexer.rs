@@ -80,10 +80,8 @@ fn token(rest: &[char], before: Option<char>, line: usize, mode: &mut Mode, lexe
         lexed.strings.push((line, String::new()));
         return length;
     }
-    if rest[0] == '\'' {
-        if let Some(length) = character(rest) {
-            return length;
-        }
+    if let Some(length) = character(rest) {
+        return length;
     }
     if rest[0] != '\n' {
         lexed.code.push(rest[0]);

@@ -108,7 +108,7 @@ const CLOSED: &[(&str, &[&str])] = &[
     ("src/sys.rs", &["dispatch", "worker", "ingress", "tool", "sql", "host", "proto", "mail"]),
 ];
 
-/// Rooms keep to themselves, and the driver to `sql`.
+/// Rooms keep to themselves, the driver to `sql`, the C library to `sys.rs`.
 pub fn room_imports(sources: &[Source]) -> Vec<String> {
     let mut wrong = Vec::new();
     for source in sources.iter().filter(|source| source.is_rust_in("src/")) {
@@ -116,6 +116,9 @@ pub fn room_imports(sources: &[Source]) -> Vec<String> {
             for token in ["postgres::", "fallible_iterator::"] {
                 wrong.extend(source.complaints(token, "outside src/sql"));
             }
+        }
+        if source.path != "src/sys.rs" {
+            wrong.extend(source.complaints("libc::", "outside src/sys.rs"));
         }
         let rooms = crate_rooms(&source.production());
         for (folder, closed) in CLOSED.iter().filter(|(folder, _)| source.path.starts_with(folder)) {
@@ -361,12 +364,14 @@ pub fn dependencies(sources: &[Source]) -> Vec<String> {
     wrong
 }
 
-const MARK: &str = concat!("// Re", "q:");
+pub const MARK: &str = concat!("// Re", "q:");
 
 /// Each mark names ids of tests/requirements.txt and stands right above a test function.
 pub fn requirement_marks(sources: &[Source]) -> Vec<String> {
     let list = sources.iter().find(|source| source.path == "tests/requirements.txt");
-    let known: Vec<&str> = list.map(|list| list.text.lines().collect()).unwrap_or_default();
+    let known: Vec<&str> = list
+        .map(|list| list.text.lines().filter_map(|line| line.split(' ').next()).collect())
+        .unwrap_or_default();
     let mut wrong = Vec::new();
     for source in sources.iter().filter(|source| source.path.ends_with(".rs")) {
         let lines: Vec<&str> = source.text.lines().map(str::trim).collect();

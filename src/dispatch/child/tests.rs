@@ -111,7 +111,7 @@ fn the_environment_is_small_and_named() {
     let mut child = start(script);
     assert_eq!(events(&mut child, 3), [ready(false), answer(0), CLOSED]);
     assert_eq!(end(child), [exited(0)]);
-    let names = ["PATH", "HOME", "LANG", "TZ", "PGHOST", "PEPSI_CONFIG"];
+    let names = ["PATH", "HOME", "LANG", "TZ", "PGHOST", "PEPSI_CONFIG", "JOURNAL_STREAM"];
     assert!(names.iter().all(|name| is_handed_down(OsStr::new(name))));
     let kept = ["LD_PRELOAD", "NOTIFY_SOCKET", "PAT", "PATHS", "LANGUAGE", "LC_ALL", "pgpass", ""];
     assert!(!kept.iter().any(|name| is_handed_down(OsStr::new(name))));

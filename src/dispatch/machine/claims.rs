@@ -29,8 +29,7 @@ pub(super) struct Asked {
 pub(super) struct Claims {
     poll_interval: Micros,
     wanted: bool,
-    last: Micros,
-    /// The last claim without floors.
+    /// The last claim without floors; POLL_INTERVAL counts from there, so that no wake puts the heartbeat off.
     last_full: Micros,
     not_before: Micros,
     skip_locked: bool,
@@ -49,7 +48,6 @@ impl Claims {
         Claims {
             poll_interval,
             wanted: false,
-            last: 0,
             last_full: 0,
             not_before: 0,
             skip_locked: false,
@@ -83,7 +81,7 @@ impl Claims {
 
     /// From when a claim is wanted: a wake's, or the heartbeat's.
     pub(super) fn wish(&self) -> Micros {
-        let at = if self.wanted { 0 } else { self.last.saturating_add(self.poll_interval) };
+        let at = if self.wanted { 0 } else { self.last_full.saturating_add(self.poll_interval) };
         at.max(self.not_before)
     }
 
@@ -95,7 +93,6 @@ impl Claims {
         if self.floors.iter().all(|floor| *floor == 0) {
             self.last_full = now;
         }
-        self.last = now;
         self.wanted = false;
         self.sunk = i64::MAX;
         self.asked_skipping = std::mem::take(&mut self.skip_locked);
@@ -113,10 +110,9 @@ impl Claims {
     pub(super) fn done(&mut self, rows: &[(usize, i64)]) {
         self.backoff.reset();
         self.seen = rows.iter().map(|(_, id)| *id).fold(self.seen, i64::max);
-        let skipped = self.asked_skipping;
         for Asked { stage, capacity } in std::mem::take(&mut self.asked) {
             // A row that was locked may have been passed over: nothing is known of what lies below.
-            if skipped {
+            if self.asked_skipping {
                 continue;
             }
             let of_stage = || rows.iter().filter(|(of, _)| *of == stage).map(|(_, id)| *id);

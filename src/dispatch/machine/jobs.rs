@@ -204,15 +204,10 @@ impl Machine {
     fn done(&mut self, kind: Kind) {
         match kind {
             Kind::Write => {
-                for written in self.writes.done() {
-                    match written.back_in {
-                        Some(0) => {
-                            self.claims.lower(written.row.id);
-                            self.claims.want();
-                        }
-                        Some(pause) => self.upkeep.due_in(self.now, pause),
-                        None => {}
-                    }
+                for row in self.writes.done() {
+                    // Pending again or paused; or its worker had moved it on before it died, and this changed nothing.
+                    self.claims.lower(row.id);
+                    self.claims.want();
                 }
             }
             Kind::Reconcile => {

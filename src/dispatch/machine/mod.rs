@@ -221,6 +221,24 @@ pub enum Event {
     Turn,
 }
 
+impl Event {
+    /// Whether it was collected with others of its turn, of which more may follow. Nothing is handed out before all are
+    /// known: what a worker wrote before it was given a row must not be taken for an answer about that row.
+    fn is_collected(&self) -> bool {
+        match self {
+            Event::ConnectionLost(_)
+            | Event::Notified
+            | Event::Ready { .. }
+            | Event::Answer { .. }
+            | Event::Garbage { .. }
+            | Event::Closed { .. }
+            | Event::Exited { .. }
+            | Event::Terminate => true,
+            Event::Start | Event::Reply(_) | Event::SpawnFailed { .. } | Event::Turn => false,
+        }
+    }
+}
+
 /// What the shell must do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -325,8 +343,12 @@ impl Machine {
         if self.ended {
             return Vec::new();
         }
+        let is_collected = event.is_collected();
         match event {
-            Event::Start => self.jobs.start(now),
+            Event::Start => {
+                self.jobs.start(now);
+                self.stats.start(now);
+            }
             Event::Reply(reply) => self.reply(reply),
             Event::ConnectionLost(error) => self.connection_lost(error),
             Event::Notified => self.claims.expose(),
@@ -341,7 +363,9 @@ impl Machine {
             Event::Terminate => self.terminate(),
             Event::Turn => self.turn(),
         }
-        self.hand_out();
+        if !is_collected {
+            self.hand_out();
+        }
         std::mem::take(&mut self.actions)
     }
 

@@ -144,12 +144,17 @@ impl Stage {
         Vec::new()
     }
 
-    /// A worker did not come up. Those that started with it and fail too are the same incident.
+    /// A worker did not come up. One that fails while the stage cools is of the same incident: nothing doubles.
     pub(super) fn cool(&mut self, now: Micros) {
-        if self.cool_until.is_none() {
-            self.cool_until = Some(now.saturating_add(self.cooldown));
-            self.cooldown = (self.cooldown * 2).min(LONGEST_COOLDOWN);
-        }
+        let until = match self.cool_until.filter(|until| now < *until) {
+            Some(until) => until.max(now.saturating_add(COOLDOWN)),
+            None => {
+                let until = now.saturating_add(self.cooldown);
+                self.cooldown = (self.cooldown * 2).min(LONGEST_COOLDOWN);
+                until
+            }
+        };
+        self.cool_until = Some(until);
     }
 
     /// Nothing is claimed for a while.

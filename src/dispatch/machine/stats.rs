@@ -41,6 +41,11 @@ impl Stats {
         }
     }
 
+    /// The interval counts from here.
+    pub(super) fn start(&mut self, now: Micros) {
+        self.last = now;
+    }
+
     fn stage(&mut self, name: &str) -> &mut StageDelta {
         self.stages
             .entry(name.to_owned())

@@ -70,6 +70,10 @@ impl Machine {
         }
     }
 
+    fn is_alone(&self) -> bool {
+        self.stages.iter().all(|stage| stage.workers.is_empty())
+    }
+
     fn workers(&self) -> Vec<WorkerId> {
         self.stages.iter().flat_map(|stage| &stage.workers).map(|worker| worker.id).collect()
     }
@@ -89,7 +93,7 @@ impl Machine {
         if !stop.killed && self.now >= stop.since.saturating_add(GRACE) {
             self.kill_all();
         }
-        let gone = self.stages.iter().all(|stage| stage.workers.is_empty());
+        let gone = self.is_alone();
         let Some(stop) = &mut self.stop else { return };
         if gone && stop.alone.is_none() {
             stop.alone = Some(self.now);
@@ -111,6 +115,12 @@ impl Machine {
         self.ended = true;
     }
 
+    /// A reconcile that was wanted for any reason is made once no worker is left, when it frees all there are.
+    pub(super) fn last_reconcile(&self) -> Option<Micros> {
+        self.stop.as_ref()?.alone?;
+        self.upkeep.reconcile_wish().map(|_| self.now)
+    }
+
     /// The last flush is due when nothing else is left to write; it is tried once.
     pub(super) fn last_flush(&self) -> Option<Micros> {
         let stop = self.stop.as_ref()?;
@@ -126,7 +136,7 @@ impl Machine {
 
     pub(super) fn stop_deadline(&self) -> Option<Micros> {
         let stop = self.stop.as_ref()?;
-        if self.is_settled(stop) {
+        if self.is_settled(stop) || (stop.alone.is_none() && self.is_alone()) {
             return Some(self.now);
         }
         let grace = stop.since.saturating_add(GRACE);

@@ -106,7 +106,7 @@ impl Machine {
         }
         [
             self.writes.wish().map(|at| (Kind::Write, at)),
-            self.upkeep.reconcile_wish().map(|at| (Kind::Reconcile, at)),
+            self.last_reconcile().map(|at| (Kind::Reconcile, at)),
             self.last_flush().map(|at| (Kind::Flush, at)),
             None,
             None,

@@ -84,13 +84,8 @@ impl Upkeep {
         self.reconcile_at.get_or_insert(tick);
     }
 
-    /// A row will be due in `pause`, or the database says when the earliest is.
-    pub(super) fn due_in(&mut self, now: Micros, pause: Micros) {
-        let at = now.saturating_add(pause);
-        self.sweep_at = Some(self.sweep_at.map_or(at, |set| set.min(at)));
-    }
-
-    /// The earliest due row by the database's clock, or none.
+    /// The earliest due row by the database's clock, or none. A row that was paused since is in the next claim's reply,
+    /// as whatever paused it is a wake.
     pub(super) fn earliest(&mut self, now: Micros, due_in: Option<Micros>) {
         self.sweep_at = due_in.map(|pause| now.saturating_add(pause));
     }

@@ -27,15 +27,6 @@ pub(super) enum What {
 }
 
 impl What {
-    /// After the write: when the row may be pending again. None: a person must act.
-    fn back_in(&self) -> Option<Micros> {
-        match self {
-            What::Requeue => Some(0),
-            What::Pause { pause, .. } | What::Strike { pause, .. } => Some(*pause),
-            What::Condemn { .. } | What::Fail { .. } => None,
-        }
-    }
-
     fn job(&self, row: Claim) -> Job {
         match self.clone() {
             What::Requeue => Job::Requeue { rows: vec![row] },
@@ -55,13 +46,6 @@ struct Write {
     what: What,
     not_before: Micros,
     refusals: u32,
-}
-
-/// A write that the database has now: the row, and when it is pending again.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Written {
-    pub(super) row: Claim,
-    pub(super) back_in: Option<Micros>,
 }
 
 #[derive(Clone, Debug)]
@@ -127,9 +111,8 @@ impl Writes {
     }
 
     /// The database has them.
-    pub(super) fn done(&mut self) -> Vec<Written> {
-        let written = |write: Write| Written { row: write.row, back_in: write.what.back_in() };
-        self.under_way.drain(..).map(written).collect()
+    pub(super) fn done(&mut self) -> Vec<Claim> {
+        self.under_way.drain(..).map(|write| write.row).collect()
     }
 
     /// Nothing was written: again later, each alone. How often the first of them has been refused now.

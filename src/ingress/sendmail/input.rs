@@ -1,6 +1,8 @@
 //! The message as it comes on standard input: bounded, with CRLF line ends, up to its end or a lone dot.
 //!
-//! Only line ends change: LF becomes CRLF, CRLF stays, and a CR elsewhere is content like any other byte.
+//! Only line ends change: LF becomes CRLF, CRLF stays, and a CR elsewhere is content like any other byte. NUL is refused
+//! (RFC 5322 section 4) but for what declares itself binary: behind a `Content-Transfer-Encoding: binary`, the header's
+//! own or a part's, any octet is allowed (RFC 2045 section 2.9).
 
 use super::{Refused, refuse};
 use crate::exit;
@@ -10,7 +12,15 @@ const CHUNK: usize = 64 * 1024;
 
 /// Reads to the end of `input`, or to a line with a single dot where `dot_ends`. `limit` is in octets with CRLF.
 pub fn read_message(input: &mut dyn Read, limit: usize, dot_ends: bool) -> Result<Vec<u8>, Refused> {
-    let mut message = Message { bytes: Vec::new(), line_start: 0, line: 1, limit, dot_ends };
+    let mut message = Message {
+        bytes: Vec::new(),
+        line_start: 0,
+        line: 1,
+        limit,
+        dot_ends,
+        in_header: true,
+        is_binary: false,
+    };
     let mut chunk = vec![0; CHUNK];
     loop {
         let length = match input.read(&mut chunk) {
@@ -36,6 +46,18 @@ struct Message {
     line: u64,
     limit: usize,
     dot_ends: bool,
+    /// No empty line came yet.
+    in_header: bool,
+    /// The header or a part has declared that any octet may follow.
+    is_binary: bool,
+}
+
+/// Whether a line is the field by which a message or a part says that its octets are arbitrary.
+fn declares_binary(line: &[u8]) -> bool {
+    let mut halves = line.splitn(2, |byte| *byte == b':');
+    let (Some(name), Some(value)) = (halves.next(), halves.next()) else { return false };
+    name.trim_ascii_end().eq_ignore_ascii_case(b"Content-Transfer-Encoding")
+        && value.trim_ascii().eq_ignore_ascii_case(b"binary")
 }
 
 impl Message {
@@ -46,7 +68,7 @@ impl Message {
     /// Takes bytes in; true when the lone dot came, which with all behind it is no part of the message.
     fn push(&mut self, chunk: &[u8]) -> Result<bool, Refused> {
         for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
-            if piece.contains(&0) {
+            if (self.in_header || !self.is_binary) && piece.contains(&0) {
                 return refuse(exit::DATA, format!("the message holds a NUL byte in line {}", self.line));
             }
             let (text, is_complete) = match piece.split_last() {
@@ -63,6 +85,8 @@ impl Message {
                     self.bytes.truncate(self.line_start);
                     return Ok(true);
                 }
+                self.in_header &= self.current_line() != b"\r\n";
+                self.is_binary |= declares_binary(self.current_line());
                 self.line_start = self.bytes.len();
                 self.line += 1;
             }
@@ -149,6 +173,26 @@ mod tests {
         assert_eq!((over.code, over.message.contains("limit of 100 bytes")), (exit::DATA, true));
         let nul = read(b"a\nb\0c\n", false).expect_err("NUL");
         assert_eq!((nul.code, nul.message.ends_with("line 2")), (exit::DATA, true));
+    }
+
+    #[test]
+    fn nul_is_taken_only_behind_a_declaration_of_binary_and_an_empty_line() {
+        for text in [
+            &b"Content-Transfer-Encoding: binary\n\n\0\n\0"[..],
+            b"content-transfer-encoding : BINARY \r\n\r\na\0b",
+            b"X: y\n\n--1\nContent-Transfer-Encoding:binary\n\n\0T\0",
+        ] {
+            assert!(read(text, false).expect("binary").contains(&0), "{text:?}");
+        }
+        for text in [
+            &b"Content-Transfer-Encoding: binary\nSubject: \0\n\n"[..],
+            b"Content-Transfer-Encoding: 8bit\n\n\0",
+            b"X: y\n\n\0\nContent-Transfer-Encoding: binary\n",
+            b"X-Content-Transfer-Encoding: binary\n\n\0",
+            b"Content-Transfer-Encoding: binary\0\n\n",
+        ] {
+            assert_eq!(read(text, false).expect_err("NUL").code, exit::DATA, "{text:?}");
+        }
     }
 
     #[test]

@@ -207,6 +207,7 @@ mod tests {
             "-em",
             "-O",
             "DeliveryMode=b",
+            "-X/tmp/log",
             "-o7",
             "-o8",
             "-om",

@@ -103,14 +103,17 @@ CREATE TABLE pepsi.workqueue_body (
     autovacuum_vacuum_cost_delay = 0
 );
 COMMENT ON TABLE pepsi.workqueue_body IS 'Message bodies; each is shared by all rows split from one message and goes with the last of them';
+COMMENT ON COLUMN pepsi.workqueue_body.body_id IS 'What workqueue.body_id refers to';
 COMMENT ON COLUMN pepsi.workqueue_body.body IS 'All octets behind the empty line';
 
 -- Everything that is indexed has the collation C: an update of the operating system's locales breaks none of the indexes, and
 -- comparing is cheap.
 --
 -- Columns of fixed width first: no padding. Each change of status writes the whole row anew, and its entries in every
--- index whose condition holds (status stands in their conditions, so no update is heap-only). So: few indexes, headers
--- out of line, room left on the page for the next version, and vacuum that comes early and does not rest.
+-- index whose condition holds (status stands in their conditions, so no update is heap-only). So: few indexes; headers out of
+-- line where the row would be more than 2 kB (PostgreSQL moves nothing out of a smaller one, whatever toast_tuple_target says;
+-- that only decides how much goes); half of each page left free, since a claim rewrites all rows of a page at once, and a new
+-- version on the same page costs a quarter less log; and vacuum that comes early and does not rest.
 CREATE TABLE pepsi.workqueue (
     workqueue_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     claims bigint NOT NULL DEFAULT 0 CHECK (claims >= 0),
@@ -128,7 +131,7 @@ CREATE TABLE pepsi.workqueue (
     subject text,
     headers bytea NOT NULL
 ) WITH (
-    fillfactor = 70,
+    fillfactor = 50,
     toast_tuple_target = 512,
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_threshold = 1000,
@@ -144,6 +147,7 @@ COMMENT ON COLUMN pepsi.workqueue.claims IS 'How often the row was claimed; whoe
 COMMENT ON COLUMN pepsi.workqueue.body_id IS 'Null when the message has no empty line, and so no body';
 COMMENT ON COLUMN pepsi.workqueue.received_at IS 'When the message, or the one it was split from, arrived';
 COMMENT ON COLUMN pepsi.workqueue.timeout IS 'When a paused row is due; null when a person holds it';
+COMMENT ON COLUMN pepsi.workqueue.status IS 'What may happen to the row next; see the type';
 COMMENT ON COLUMN pepsi.workqueue.stage IS 'NAME of the [stage-NAME] section that has the message; 1 to 200 octets';
 COMMENT ON COLUMN pepsi.workqueue.token IS 'Whatever makes a clone come into being once only; 1 to 200 octets';
 COMMENT ON COLUMN pepsi.workqueue.sender_key IS 'Whose turn the message counts as: user:LOGIN, ip:ADDRESS, from:DOMAIN or null:DOMAIN';
@@ -185,6 +189,7 @@ CREATE TABLE pepsi.stage_stats (
     crashes bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE pepsi.stage_stats IS 'Per stage, since installation; best effort, what was not flushed is lost with the dispatcher';
+COMMENT ON COLUMN pepsi.stage_stats.stage IS 'NAME of the [stage-NAME] section';
 COMMENT ON COLUMN pepsi.stage_stats.messages IS 'Messages the stage has worked on, fused passes included';
 COMMENT ON COLUMN pepsi.stage_stats.processing_us IS 'Time spent on them, microseconds';
 COMMENT ON COLUMN pepsi.stage_stats.timeouts IS 'Workers killed after MAX_RUNTIME';
@@ -199,6 +204,7 @@ CREATE TABLE pepsi.dispatch_stats (
 ) WITH (fillfactor = 50);
 INSERT INTO pepsi.dispatch_stats DEFAULT VALUES;
 COMMENT ON TABLE pepsi.dispatch_stats IS 'Of the whole pipeline, since installation: one row';
+COMMENT ON COLUMN pepsi.dispatch_stats.only_row IS 'Always true: keeps it at one row';
 COMMENT ON COLUMN pepsi.dispatch_stats.stages_executed IS 'Passes of a worker; a fused chain is one';
 COMMENT ON COLUMN pepsi.dispatch_stats.messages_finished IS 'Messages that left the queue';
 COMMENT ON COLUMN pepsi.dispatch_stats.messages_failed IS 'Messages that became failed or timeout; zero in a healthy run';
@@ -227,6 +233,8 @@ CREATE TABLE pepsi.settings (
 COMMENT ON TABLE pepsi.settings IS 'What the owner of an address has set for single stages';
 COMMENT ON COLUMN pepsi.settings.address IS 'Mail address in lower case';
 COMMENT ON COLUMN pepsi.settings.stage IS 'NAME of the [stage-NAME] section';
+COMMENT ON COLUMN pepsi.settings.option IS 'Option of that section';
+COMMENT ON COLUMN pepsi.settings.value IS 'As it would stand in the file';
 
 CREATE TABLE pepsi.whitelist (
     address text COLLATE "C" NOT NULL CHECK (octet_length(address) BETWEEN 1 AND 400),
@@ -239,6 +247,7 @@ COMMENT ON TABLE pepsi.whitelist IS 'Whose mail an address takes without questio
 COMMENT ON COLUMN pepsi.whitelist.address IS 'Our address, in lower case';
 COMMENT ON COLUMN pepsi.whitelist.correspondent IS 'The other address in lower case, or @DOMAIN';
 COMMENT ON COLUMN pepsi.whitelist.source IS 'What entered it: manual, or the name of a stage';
+COMMENT ON COLUMN pepsi.whitelist.added_at IS 'When it was entered first';
 
 CREATE TABLE pepsi.event_log (
     event_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -250,6 +259,10 @@ CREATE TABLE pepsi.event_log (
 );
 CREATE INDEX event_log_time ON pepsi.event_log (happened_at);
 COMMENT ON TABLE pepsi.event_log IS 'Who changed what; rows are added, never changed';
+COMMENT ON COLUMN pepsi.event_log.event_id IS 'Grows with each event';
+COMMENT ON COLUMN pepsi.event_log.happened_at IS 'When the transaction that changed it began';
+COMMENT ON COLUMN pepsi.event_log.action IS 'What was done, one word such as set or delete';
+COMMENT ON COLUMN pepsi.event_log.detail IS 'More, by key; never a secret';
 COMMENT ON COLUMN pepsi.event_log.principal IS 'Role of the database, or whoever the program acted for';
 COMMENT ON COLUMN pepsi.event_log.target IS 'What was acted on: an option, an address, the id of a message';
 
@@ -265,6 +278,13 @@ CREATE TABLE pepsi.mail_log (
 );
 CREATE INDEX mail_log_time ON pepsi.mail_log (logged_at);
 COMMENT ON TABLE pepsi.mail_log IS 'Who wrote to whom; kept only where [pepsi] MAIL_LOG asks for it';
+COMMENT ON COLUMN pepsi.mail_log.log_id IS 'Grows with each entry';
+COMMENT ON COLUMN pepsi.mail_log.logged_at IS 'When it happened';
+COMMENT ON COLUMN pepsi.mail_log.stage IS 'NAME of the [stage-NAME] section where it happened';
+COMMENT ON COLUMN pepsi.mail_log.outcome IS 'One word: received, delivered, bounced, failed, discarded';
+COMMENT ON COLUMN pepsi.mail_log.mail_from IS 'Envelope sender; empty for the null sender';
+COMMENT ON COLUMN pepsi.mail_log.rcpt_to IS 'Envelope recipients that it is about';
+COMMENT ON COLUMN pepsi.mail_log.detail IS 'More, such as the reply of the next host';
 COMMENT ON COLUMN pepsi.mail_log.workqueue_id IS 'The message, whose row may be gone';
 
 CREATE TABLE pepsi.dns_address (
@@ -277,5 +297,9 @@ CREATE TABLE pepsi.dns_address (
     PRIMARY KEY (host, address)
 );
 COMMENT ON TABLE pepsi.dns_address IS 'Addresses of mail hosts, and how connecting to each went';
+COMMENT ON COLUMN pepsi.dns_address.host IS 'Name of the mail host in lower case';
+COMMENT ON COLUMN pepsi.dns_address.address IS 'One of its addresses';
+COMMENT ON COLUMN pepsi.dns_address.last_success IS 'When a connect last succeeded; null: never';
+COMMENT ON COLUMN pepsi.dns_address.last_failure IS 'When a connect last failed; null: never';
 COMMENT ON COLUMN pepsi.dns_address.expires_at IS 'When the answer of the name service runs out';
 COMMENT ON COLUMN pepsi.dns_address.failures IS 'Failed connects since the last that succeeded';

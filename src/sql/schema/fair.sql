@@ -3,7 +3,8 @@
 -- src/dispatch/machine/fair/choose.rs.
 --
 -- Each statement is one range of an index, and ORDER BY names all of its columns before a LIMIT: then no estimate can turn it
--- into a walk along another index. Stages and senders are compared as ranges for the same reason. No range begins before
+-- into a walk along another index. Stages and senders are compared as ranges for the same reason; rows are looked up by id
+-- with a status that IS TRUE, which does not fit the condition of a partial index. No range begins before
 -- what the dispatcher has seen the end of (floors, marks), so that dead entries, which stay while any session holds an old
 -- snapshot, are passed once and not by every claim.
 
@@ -43,7 +44,7 @@ BEGIN
         SELECT coalesce(array_agg(w.workqueue_id), '{}'), array_agg(w.stage), array_agg(w.sender_key)
         INTO moved_ids, moved_stages, moved_senders
         FROM pepsi.workqueue w
-        WHERE w.workqueue_id = ANY (touched) AND w.status = 'pending' AND w.stage = ANY (stages)
+        WHERE w.workqueue_id = ANY (touched) AND (w.status = 'pending') IS TRUE AND w.stage = ANY (stages)
           AND w.workqueue_id <> ALL (excluded);
         kind := 'seen';
         FOR j IN 1 .. cardinality(moved_ids) LOOP
@@ -242,7 +243,8 @@ COMMENT ON FUNCTION pepsi.workqueue_look_fair(
 -- touched: ids that changed their place since the last claim, wherever they are now.
 -- skip_locked: rows that somebody has locked are passed over (after a claim that waited too long for one).
 -- Returns `claimed` rows, the notices of workqueue_look_fair (all but `take`), and one row `end`: workqueue_id has the
--- microseconds until the earliest paused row is due (null: none waits), claims the greatest id given out so far.
+-- microseconds until the earliest paused row is due (null: none waits, negative: overdue), claims the greatest id given out
+-- so far.
 CREATE OR REPLACE FUNCTION pepsi.workqueue_claim_fair(
     stages text[], capacities integer[], fifo_slots integer[], averages_us bigint[], floors bigint[], marks bigint[],
     visits integer[], cursors text[], unlisted_us bigint[],
@@ -267,7 +269,7 @@ BEGIN
             SELECT coalesce(array_agg(f.workqueue_id), '{}') INTO free
             FROM (
                 SELECT w.workqueue_id FROM pepsi.workqueue w
-                WHERE w.workqueue_id = ANY (wanted) AND w.status = 'pending'
+                WHERE w.workqueue_id = ANY (wanted) AND (w.status = 'pending') IS TRUE
                 FOR UPDATE SKIP LOCKED
             ) AS f;
             EXIT WHEN cardinality(free) = cardinality(wanted);
@@ -282,7 +284,8 @@ BEGIN
     ), claimed AS (
         UPDATE pepsi.workqueue AS w
         SET status = 'running', claims = w.claims + 1
-        WHERE w.workqueue_id = ANY (ARRAY(SELECT l.id FROM look l WHERE l.kind = 'take')) AND w.status = 'pending'
+        WHERE w.workqueue_id = ANY (ARRAY(SELECT l.id FROM look l WHERE l.kind = 'take'))
+          AND (w.status = 'pending') IS TRUE
         RETURNING w.stage, w.workqueue_id, w.claims, w.sender_key,
             CASE WHEN jsonb_typeof(w.state -> 'strikes') = 'number'
                 THEN least(greatest(trunc((w.state ->> 'strikes')::numeric), 0), 1000)::integer ELSE 0 END AS strikes
@@ -292,7 +295,7 @@ BEGIN
     SELECT l.kind, l.at_stage, l.id, NULL, l.sender, NULL FROM look l WHERE l.kind <> 'take'
     UNION ALL
     SELECT 'end', NULL,
-           (SELECT (extract(epoch FROM greatest(min(w.timeout) - now(), CASE WHEN min(w.timeout) IS NOT NULL THEN interval '0' END)) * 1000000)::bigint
+           (SELECT (extract(epoch FROM min(w.timeout) - now()) * 1000000)::bigint
             FROM pepsi.workqueue w WHERE w.status = 'paused' AND w.timeout IS NOT NULL),
            coalesce(pg_sequence_last_value('pepsi.workqueue_workqueue_id_seq'), 0), NULL, NULL;
 END

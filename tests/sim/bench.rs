@@ -1,0 +1,235 @@
+//! One machine under one's own hands: events go in one by one, and every job is answered as a healthy database would,
+//! but for the replies that the test has scripted.
+
+use crate::machine::{
+    Action, Claim, Claimed, Event, Exit, Job, Machine, Micros, Reply, Settings, StageSpec, WorkerId,
+};
+use std::collections::VecDeque;
+
+pub const MILLI: Micros = 1_000;
+pub const SECOND: Micros = 1_000_000;
+
+#[derive(Clone, Debug)]
+pub struct Bench {
+    pub machine: Machine,
+    pub now: Micros,
+    /// Rows that the next claims find, by stage and in this order.
+    pub pending: Vec<Claimed>,
+    /// What the next replies say of the earliest due row.
+    pub due_in: Option<Micros>,
+    /// The replies to the next jobs of that name, in order.
+    pub script: VecDeque<(&'static str, Reply)>,
+    /// All jobs since the start.
+    pub jobs: Vec<Job>,
+    pub turns: u64,
+}
+
+pub fn settings() -> Settings {
+    Settings {
+        poll_interval: 30 * SECOND,
+        stats_interval: 60 * SECOND,
+        worker_idle_timeout: 5 * SECOND,
+        fair: false,
+        fair_half_life: 60 * SECOND,
+        fair_fifo_percent: 10,
+    }
+}
+
+pub fn stage(name: &str) -> StageSpec {
+    StageSpec {
+        name: name.to_owned(),
+        parallelism: 4,
+        queue_limit: 4,
+        max_messages: 1000,
+        max_runtime: 300 * SECOND,
+    }
+}
+
+/// A pending row of stage `init` that has `strikes`.
+pub fn row(id: i64, strikes: u32) -> Claimed {
+    row_at("init", id, strikes)
+}
+
+pub fn row_at(stage: &str, id: i64, strikes: u32) -> Claimed {
+    Claimed { stage: stage.to_owned(), row: claim(id), sender: "ip:192.0.2.1".to_owned(), strikes }
+}
+
+pub fn claim(id: i64) -> Claim {
+    Claim { id, claim: 1 }
+}
+
+pub fn name(job: &Job) -> &'static str {
+    match job {
+        Job::Connect => "Connect",
+        Job::Lock => "Lock",
+        Job::Reconcile { .. } => "Reconcile",
+        Job::Claim { .. } => "Claim",
+        Job::Requeue { .. } => "Requeue",
+        Job::Pause { .. } => "Pause",
+        Job::Strike { .. } => "Strike",
+        Job::Condemn { .. } => "Condemn",
+        Job::Fail { .. } => "Fail",
+        Job::Sweep { .. } => "Sweep",
+        Job::Flush(_) => "Flush",
+        Job::CollectBodies { .. } => "CollectBodies",
+    }
+}
+
+impl Bench {
+    /// Not started yet.
+    pub fn new(stages: Vec<StageSpec>) -> Bench {
+        Bench {
+            machine: Machine::new(settings(), stages, 7),
+            now: 1000 * SECOND,
+            pending: Vec::new(),
+            due_in: None,
+            script: VecDeque::new(),
+            jobs: Vec::new(),
+            turns: 0,
+        }
+    }
+
+    /// Connected and idle, its first jobs forgotten.
+    pub fn up(stages: Vec<StageSpec>) -> Bench {
+        let mut bench = Bench::new(stages);
+        bench.event(Event::Start);
+        bench.jobs.clear();
+        bench
+    }
+
+    /// One stage, `init`.
+    pub fn one() -> Bench {
+        Bench::up(vec![stage("init")])
+    }
+
+    /// One event and the turns that follow at once; the actions but for jobs and logs.
+    pub fn event(&mut self, event: Event) -> Vec<Action> {
+        let mut seen = self.machine.step(self.now, event);
+        seen.extend(self.turn());
+        seen.retain(|action| !matches!(action, Action::Log { .. } | Action::Job(_)));
+        seen
+    }
+
+    /// Several events before one turn.
+    pub fn events(&mut self, events: Vec<Event>) -> Vec<Action> {
+        let mut seen = Vec::new();
+        for event in events {
+            seen.extend(self.machine.step(self.now, event));
+        }
+        seen.extend(self.turn());
+        seen.retain(|action| !matches!(action, Action::Log { .. } | Action::Job(_)));
+        seen
+    }
+
+    /// Turns until nothing is due now.
+    pub fn turn(&mut self) -> Vec<Action> {
+        let mut seen = Vec::new();
+        for _ in 0..10_000 {
+            self.turns += 1;
+            let mut actions = self.machine.step(self.now, Event::Turn);
+            while let Some(at) = actions.iter().position(|action| matches!(action, Action::Job(_))) {
+                let Action::Job(job) = actions.remove(at) else { unreachable!() };
+                let reply = self.answer(&job);
+                self.jobs.push(job);
+                actions.extend(self.machine.step(self.now, Event::Reply(reply)));
+            }
+            seen.extend(actions);
+            if self.machine.deadline().is_none_or(|at| at > self.now) {
+                return seen;
+            }
+        }
+        panic!("it spins");
+    }
+
+    /// Time goes by, with a turn at each deadline.
+    pub fn pass(&mut self, time: Micros) -> Vec<Action> {
+        let end = self.now + time;
+        let mut seen = Vec::new();
+        while let Some(at) = self.machine.deadline().filter(|at| *at <= end) {
+            self.now = at.max(self.now);
+            seen.extend(self.turn());
+        }
+        self.now = end;
+        seen.retain(|action| !matches!(action, Action::Log { .. }));
+        seen
+    }
+
+    fn answer(&mut self, job: &Job) -> Reply {
+        if let Some(at) = self.script.iter().position(|(of, _)| *of == name(job)) {
+            return self.script.remove(at).expect("it is there").1;
+        }
+        match job {
+            Job::Connect => Reply::Connected,
+            Job::Lock => Reply::Locked,
+            Job::Claim { demand, .. } => {
+                let mut rows = Vec::new();
+                for want in demand {
+                    for _ in 0..want.capacity {
+                        let next = self.pending.iter().position(|row| row.stage == want.stage);
+                        rows.extend(next.map(|at| self.pending.remove(at)));
+                    }
+                }
+                Reply::Rows { rows, due_in: self.due_in }
+            }
+            Job::Sweep { .. } => Reply::Swept { moved: 0, due_in: self.due_in },
+            Job::Reconcile { .. }
+            | Job::Requeue { .. }
+            | Job::Pause { .. }
+            | Job::Strike { .. }
+            | Job::Condemn { .. }
+            | Job::Fail { .. }
+            | Job::Flush(_)
+            | Job::CollectBodies { .. } => Reply::Done,
+        }
+    }
+
+    /// Rows come and the dispatcher is told.
+    pub fn arrive(&mut self, rows: Vec<Claimed>) -> Vec<Action> {
+        self.pending.extend(rows);
+        self.event(Event::Notified)
+    }
+
+    pub fn ready(&mut self, worker: u64) -> Vec<Action> {
+        self.event(Event::Ready { worker: WorkerId(worker), claims: true })
+    }
+
+    pub fn answers(&mut self, worker: u64, status: u8) -> Vec<Action> {
+        self.event(Event::Answer { worker: WorkerId(worker), status, report: Vec::new() })
+    }
+
+    pub fn exits(&mut self, worker: u64, exit: Exit) -> Vec<Action> {
+        self.event(Event::Exited { worker: WorkerId(worker), exit })
+    }
+
+    /// The jobs since the last call, but for claims, flushes and what keeps the queue.
+    pub fn writes(&mut self) -> Vec<Job> {
+        let all = std::mem::take(&mut self.jobs);
+        let upkeep = ["Claim", "Flush", "Sweep", "Reconcile", "CollectBodies"];
+        all.into_iter().filter(|job| !upkeep.contains(&name(job))).collect()
+    }
+
+    /// The names of the jobs since the last call.
+    pub fn job_names(&mut self) -> Vec<&'static str> {
+        std::mem::take(&mut self.jobs).iter().map(name).collect()
+    }
+}
+
+pub fn spawn(worker: u64) -> Action {
+    Action::Spawn { worker: WorkerId(worker), stage: "init".to_owned() }
+}
+
+pub fn send(worker: u64, ids: &[i64]) -> Action {
+    Action::Send { worker: WorkerId(worker), rows: ids.iter().map(|id| claim(*id)).collect() }
+}
+
+pub fn close(worker: u64) -> Action {
+    Action::Close { worker: WorkerId(worker) }
+}
+
+pub fn kill(worker: u64) -> Action {
+    Action::Kill { worker: WorkerId(worker) }
+}
+
+pub fn requeue(ids: &[i64]) -> Job {
+    Job::Requeue { rows: ids.iter().map(|id| claim(*id)).collect() }
+}

@@ -1,0 +1,310 @@
+//! What must hold at every step, by the simulation's own books: `Machine::held` equals the ledger at every turn, every
+//! write about a row is the one that it owes, and every action is one that the requirements allow at that moment.
+
+use super::books::{Debt, Place};
+use super::process::Process;
+use super::world::{SECOND, World};
+use crate::machine::{Action, Announcement, Claim, Demand, Job, Micros, WorkerId};
+
+impl World {
+    pub fn after_word(&mut self, id: WorkerId) {
+        let Some(process) = self.processes.get(&id) else { return };
+        assert!(
+            !process.distrusted || process.killed_at.is_some(),
+            "a worker that breaks the protocol lives"
+        );
+    }
+
+    pub fn before_action(&mut self, action: &Action, turn: bool) {
+        match action {
+            Action::Job(job) => {
+                assert!(turn, "a job is issued at a turn");
+                self.check_job(job);
+            }
+            Action::Spawn { stage, .. } => {
+                let stage = self.names.iter().position(|name| name == stage).expect("a stage that exists");
+                let live = self.processes.values().filter(|process| process.stage == stage).count();
+                assert!(live < self.specs[stage].parallelism as usize, "more workers than PARALLELISM");
+                assert!(self.life.stopping.is_none(), "a worker is started while stopping");
+                assert!(self.now >= self.life.cooling[stage], "a worker is started in a cooldown");
+            }
+            Action::Send { worker, rows } => self.check_send(*worker, rows),
+            Action::Close { worker } => {
+                let process = self.processes.get_mut(worker).expect("a worker that is there");
+                assert!(process.asked_to_close.replace(self.now).is_none(), "closed twice");
+                let stopping = self.life.stopping.is_some() || self.life.given_up;
+                assert!(stopping || process.outstanding.is_empty(), "closed while it works");
+            }
+            Action::Kill { worker } => self.check_kill(*worker, turn),
+            Action::Log { message, .. } => assert!(!message.is_empty() && !message.contains('\n')),
+            Action::Announce(kind) => {
+                // The stop may be the machine's own decision.
+                if *kind == Announcement::Stopping && self.life.stopping.is_none() {
+                    self.life.given_up = true;
+                    self.life.troubled = true;
+                }
+            }
+            Action::Exit { code } => self.check_exit(*code),
+        }
+    }
+
+    fn check_send(&mut self, worker: WorkerId, rows: &[Claim]) {
+        let now = self.now;
+        let process = self.processes.get_mut(&worker).expect("a worker that is there");
+        assert!(process.known_ready && !process.distrusted, "sent before ready");
+        assert!(
+            process.asked_to_close.is_none() && process.closed_at.is_none() && process.killed_at.is_none()
+        );
+        if process.outstanding.is_empty() {
+            process.head_since = now;
+        }
+        for claim in rows {
+            let entry = self.life.ledger.get_mut(claim).expect("a row that is ours");
+            assert_eq!(entry.place, Place::Kept, "{claim:?} is sent twice");
+            assert_eq!(entry.stage, process.stage, "{claim:?} is sent to another stage");
+            entry.place = Place::Sent(worker);
+            process.outstanding.push_back(*claim);
+        }
+        process.handed_out += rows.len() as u32;
+        let spec = &self.specs[process.stage];
+        assert!(process.outstanding.len() <= spec.queue_limit as usize, "more ids than QUEUE_LIMIT");
+        assert!(process.handed_out <= spec.max_messages, "more ids than MAX_MESSAGES");
+        let struck = process.outstanding.iter().any(|claim| self.life.ledger[claim].strikes > 0);
+        assert!(!struck || process.outstanding.len() == 1, "a row with strikes is not alone");
+    }
+
+    fn check_kill(&mut self, id: WorkerId, turn: bool) {
+        let now = self.now;
+        let stopping =
+            self.life.given_up || self.life.stopping.is_some_and(|since| !turn || now >= since + 3 * SECOND);
+        let process = self.processes.get_mut(&id).expect("a worker that is there");
+        assert!(process.killed_at.replace(now).is_none(), "killed twice");
+        if process.distrusted {
+            return;
+        }
+        // Timers are judged at a turn alone.
+        let overdue = turn && is_overdue(process, now, self.specs[process.stage].max_runtime);
+        let outstayed = turn && outstayed(process, now);
+        assert!(overdue || outstayed || stopping, "killed for nothing: {process:?}");
+        if overdue {
+            process.overdue = process.outstanding.front().copied();
+        }
+        process.stopped = !overdue && !outstayed;
+    }
+
+    fn check_job(&mut self, job: &Job) {
+        self.note(match job {
+            Job::Connect => "job: connect",
+            Job::Lock => "job: lock",
+            Job::Reconcile { .. } => "job: reconcile",
+            Job::Claim { skip_locked: true, .. } => "job: claim around locks",
+            Job::Claim { .. } => "job: claim",
+            Job::Requeue { rows } if rows.len() > 1 => "job: requeue of many",
+            Job::Requeue { .. } => "job: requeue",
+            Job::Pause { .. } => "job: pause",
+            Job::Strike { .. } => "job: strike",
+            Job::Condemn { .. } => "job: condemn",
+            Job::Fail { .. } => "job: fail",
+            Job::Sweep { .. } => "job: sweep",
+            Job::Flush(_) => "job: flush",
+            Job::CollectBodies { .. } => "job: bodies",
+        });
+        let life = &mut self.life;
+        life.other_jobs += 1;
+        match job {
+            Job::Connect | Job::Lock => {}
+            Job::Claim { demand, .. } => {
+                life.claims += 1;
+                life.other_jobs -= 1;
+                assert!(life.reconciled, "a claim before the reconcile");
+                assert!(life.stopping.is_none() && !life.given_up, "a claim while stopping");
+                life.last_demand = demand.clone();
+                self.check_claim(demand);
+            }
+            Job::Reconcile { .. } => life.reconciled = true,
+            Job::Requeue { rows } => {
+                for row in rows {
+                    self.check_write(*row, Debt::Requeue, 0);
+                }
+            }
+            Job::Pause { row, pause, .. } => {
+                assert!((30 * SECOND..=38 * SECOND).contains(pause));
+                self.check_write(*row, Debt::Pause, 0);
+            }
+            Job::Strike { row, strikes, pause, blame, .. } => {
+                assert!(*strikes < 3 && *pause == 60 * SECOND * u64::from(*strikes));
+                self.check_write(*row, Debt::Strike(*blame), *strikes);
+            }
+            Job::Condemn { row, strikes, blame, .. } => {
+                assert_eq!(*strikes, 3);
+                self.check_write(*row, Debt::Strike(*blame), *strikes);
+            }
+            Job::Fail { row, .. } => self.check_write(*row, Debt::Fail, 0),
+            Job::Sweep { .. } | Job::Flush(_) | Job::CollectBodies { .. } => {}
+        }
+    }
+
+    /// Nothing that the machine was told of may lie below its floor, and nothing at all for longer than POLL_INTERVAL.
+    fn check_claim(&mut self, demand: &[Demand]) {
+        for want in demand {
+            let stage = self.names.iter().position(|name| *name == want.stage).expect("a stage that exists");
+            assert!(want.capacity > 0, "a demand for nothing");
+            assert!(self.now >= self.life.held[stage], "a claim for a stage whose database is in trouble");
+            let spec = &self.specs[stage];
+            let kept = self
+                .life
+                .ledger
+                .values()
+                .filter(|entry| entry.stage == stage && !matches!(entry.place, Place::Owes(_)));
+            let room = spec.parallelism * spec.queue_limit;
+            assert!(want.capacity as usize + kept.count() <= room as usize, "more than the pool can hold");
+            for id in self.database.pending[stage].range(..want.floor) {
+                let row = self.database.row(*id);
+                assert!(row.told_at.is_none(), "row {id} is hidden by the floor {}: {row:?}", want.floor);
+                let hidden = self.now - row.pending_since;
+                assert!(hidden < self.settings.poll_interval, "row {id} is hidden for {hidden}");
+            }
+        }
+    }
+
+    fn check_write(&mut self, row: Claim, debt: Debt, strikes: u32) {
+        let entry =
+            self.life.ledger.get_mut(&row).unwrap_or_else(|| panic!("{row:?} is written about and not ours"));
+        match entry.place {
+            Place::Owes(owed) => assert_eq!(owed, debt, "{row:?}"),
+            Place::Kept => assert_eq!(debt, Debt::Requeue, "{row:?} was sent to nobody"),
+            Place::Sent(worker) => panic!("{row:?} is written about while worker {worker:?} has it"),
+        }
+        if let Debt::Strike(_) = debt {
+            assert_eq!(strikes, entry.strikes + 1, "{row:?}");
+        }
+        entry.place = Place::Owes(debt);
+    }
+
+    fn check_exit(&mut self, code: u8) {
+        self.note(match (code, self.life.troubled, self.life.ledger.is_empty()) {
+            (0, false, _) => "exit: in peace",
+            (0, true, true) => "exit: in trouble, all written",
+            (0, true, false) => "exit: in trouble, rows left",
+            _ => "exit: error",
+        });
+        let life = &self.life;
+        assert!(life.stopping.is_some() || life.given_up, "it ended by itself");
+        assert_eq!(code, if life.stopping.is_some() && !life.given_up { 0 } else { 1 });
+        if let Some(since) = life.stopping {
+            // A dispatcher that is blocked in a statement meanwhile is ended by its alarm.
+            let blocked = if self.profile.asynchronous { 0 } else { 6 * SECOND };
+            assert!(self.now < since + 8 * SECOND + blocked, "the end took {}", self.now - since);
+        }
+        for process in self.processes.values() {
+            assert!(process.killed_at.is_some(), "a worker is left behind");
+        }
+        if !life.troubled && self.processes.is_empty() {
+            assert!(life.ledger.is_empty(), "rows are left: {:?}", life.ledger);
+            assert!(self.database.running.is_empty(), "rows stay running: {:?}", self.database.running);
+            life.books_balance();
+        }
+    }
+
+    /// A process that the kernel cannot end keeps its rows no longer than ten seconds.
+    pub fn before_turn(&mut self) {
+        let mut gone = Vec::new();
+        for (id, process) in &self.processes {
+            let killed = process.killed_at.map(|at| at.max(process.broken_at.unwrap_or(0)));
+            if !process.outstanding.is_empty() && killed.is_some_and(|at| self.now >= at + 10 * SECOND) {
+                gone.push(*id);
+            }
+        }
+        for id in gone {
+            self.buried(id, None);
+        }
+    }
+
+    pub fn after_turn(&mut self, actions: usize) {
+        let Some(machine) = &self.machine else { return };
+        let mut held = machine.held();
+        held.sort_unstable();
+        assert!(held.windows(2).all(|pair| pair[0] != pair[1]), "a row is held twice");
+        assert!(held.iter().eq(self.life.ledger.keys()), "held {held:?}, but {:?}", self.life.ledger);
+        let deadline = machine.deadline();
+        if actions == 0 {
+            assert!(deadline.is_none_or(|at| at > self.now), "it spins");
+        }
+        for process in self.processes.values() {
+            let limit = self.specs[process.stage].max_runtime;
+            let late = is_overdue(process, self.now, limit) || outstayed(process, self.now);
+            assert!(process.killed_at.is_some() || !late, "nobody ends {process:?}");
+        }
+        if actions == 0 {
+            self.check_prompt();
+        }
+    }
+
+    /// While nothing is wrong, nothing that can be claimed waits for a stage that has nothing to do, and nothing that
+    /// is due sleeps on.
+    fn check_prompt(&mut self) {
+        let life = &self.life;
+        let wrong = life.failed_at.is_some_and(|at| self.now < at + 40 * SECOND);
+        let open = life.locked && life.reconciled && life.stopping.is_none() && !life.given_up;
+        if self.job.is_some() || wrong || !open {
+            return;
+        }
+        let poll = self.settings.poll_interval;
+        for (stage, pending) in self.database.pending.iter().enumerate() {
+            let resting = self.now < life.held[stage] || self.now < life.cooling[stage] + 30 * SECOND;
+            if pending.is_empty() || resting || self.is_busy(stage) {
+                continue;
+            }
+            for id in pending {
+                let row = self.database.row(*id);
+                let missed = self.now > row.pending_since + poll + SECOND;
+                assert!(row.told_at.is_none() && !missed, "row {id} waits for nothing: {row:?}");
+            }
+        }
+        if let Some((due, id)) = self.database.paused.first() {
+            assert!(self.now < due + poll + SECOND, "row {id} sleeps on");
+        }
+        self.note("promptness is checked");
+    }
+
+    /// Whether the stage has rows, or workers that take none and are not gone yet.
+    fn is_busy(&self, stage: usize) -> bool {
+        let limit = self.specs[stage].max_messages;
+        let leaving = |process: &Process| {
+            let closed = process.asked_to_close.is_some() || process.closed_at.is_some();
+            closed || process.killed_at.is_some() || process.handed_out >= limit
+        };
+        self.processes.values().any(|process| process.stage == stage && leaving(process))
+            || self
+                .life
+                .ledger
+                .values()
+                .any(|entry| entry.stage == stage && !matches!(entry.place, Place::Owes(_)))
+    }
+
+    /// All is done: nothing is owed, nothing runs, every figure is written.
+    pub fn check_end(&self) {
+        assert_eq!(self.database.unfinished, 0);
+        assert!(self.life.ledger.is_empty(), "rows are owed: {:?}", self.life.ledger);
+        assert!(self.processes.is_empty(), "workers are left: {:?}", self.processes);
+        self.life.books_balance();
+    }
+}
+
+/// Its head has had MAX_RUNTIME. A worker whose output ended, or that is stopping, has limits of its own.
+fn is_overdue(process: &Process, now: Micros, limit: Micros) -> bool {
+    let working = process.known_ready && process.closed_at.is_none() && process.asked_to_close.is_none();
+    working && !process.outstanding.is_empty() && now >= process.head_since + limit
+}
+
+/// It did not start in time, ignores that its input is closed, or closed its output and lives.
+fn outstayed(process: &Process, now: Micros) -> bool {
+    let over = |since: Option<Micros>, limit: Micros| since.is_some_and(|at| now >= at + limit);
+    if process.asked_to_close.is_some() {
+        return over(process.asked_to_close, 10 * SECOND);
+    }
+    if process.closed_at.is_some() {
+        return over(process.closed_at, SECOND);
+    }
+    !process.known_ready && now >= process.born + 30 * SECOND
+}

@@ -1,0 +1,282 @@
+//! The simulated queue: rows as PostgreSQL would keep them, every write fenced, every job all or nothing.
+
+use crate::machine::{Claim, Claimed, Deltas, Job, Micros, Reply, WorkerId};
+use std::collections::BTreeSet;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Its id is taken, its transaction is not committed.
+    Unborn,
+    Pending,
+    Running,
+    Paused,
+    Failed,
+    TimedOut,
+    /// Deleted.
+    Gone,
+}
+
+/// What a row does to whoever works on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Temper {
+    Good,
+    /// Kills every worker at that stage.
+    Poison(usize),
+    /// Never ends at that stage.
+    Tar(usize),
+    /// Fails for good at that stage.
+    Hopeless(usize),
+}
+
+/// Who has to tell the machine that a row became pending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Herald {
+    /// A notification, or else the heartbeat.
+    Outside,
+    /// The answer about that claim, or the end of that worker.
+    Worker(WorkerId, Claim),
+    /// The reply to the job that did it.
+    Reply,
+}
+
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub stage: usize,
+    pub status: Status,
+    pub claims: i64,
+    pub strikes: u32,
+    pub due: Micros,
+    pub temper: Temper,
+    pub pending_since: Micros,
+    pub herald: Herald,
+    /// The step of the machine at which it was told, if it was.
+    pub told_at: Option<u64>,
+    /// How many stages were passed, and how many it has to pass.
+    pub passed: u32,
+    pub length: u32,
+}
+
+#[derive(Clone, Debug)]
+pub struct Database {
+    pub stages: usize,
+    /// Row `id` is at `id - 1`.
+    pub rows: Vec<Row>,
+    pub pending: Vec<BTreeSet<i64>>,
+    pub running: BTreeSet<i64>,
+    pub paused: BTreeSet<(Micros, i64)>,
+    /// Not Gone, Failed or TimedOut.
+    pub unfinished: usize,
+    /// Committed passes of all stages, and the sum over all rows of the passes they have made.
+    pub commits: u64,
+    /// A pending row that somebody else holds locked.
+    pub locked: Option<i64>,
+    pub flushed: Deltas,
+}
+
+impl Database {
+    pub fn new(stages: usize) -> Database {
+        Database {
+            stages,
+            rows: Vec::new(),
+            pending: vec![BTreeSet::new(); stages],
+            running: BTreeSet::new(),
+            paused: BTreeSet::new(),
+            unfinished: 0,
+            commits: 0,
+            locked: None,
+            flushed: Deltas::default(),
+        }
+    }
+
+    pub fn row(&self, id: i64) -> &Row {
+        &self.rows[id as usize - 1]
+    }
+
+    pub fn row_mut(&mut self, id: i64) -> &mut Row {
+        &mut self.rows[id as usize - 1]
+    }
+
+    /// A new row that is not visible before `set(.., Pending)`.
+    pub fn insert(&mut self, stage: usize, temper: Temper) -> i64 {
+        self.rows.push(Row {
+            stage,
+            status: Status::Unborn,
+            claims: 0,
+            strikes: 0,
+            due: 0,
+            temper,
+            pending_since: 0,
+            herald: Herald::Outside,
+            told_at: None,
+            passed: 0,
+            length: (self.stages - stage) as u32,
+        });
+        self.unfinished += 1;
+        self.rows.len() as i64
+    }
+
+    /// The one place where a status changes.
+    pub fn set(&mut self, id: i64, status: Status) {
+        let row = self.row(id).clone();
+        let removed = match row.status {
+            Status::Pending => self.pending[row.stage].remove(&id),
+            Status::Running => self.running.remove(&id),
+            Status::Paused => self.paused.remove(&(row.due, id)),
+            Status::Unborn => true,
+            Status::Failed | Status::TimedOut | Status::Gone => panic!("row {id} came back from its end"),
+        };
+        assert!(removed);
+        match status {
+            Status::Pending => assert!(self.pending[row.stage].insert(id)),
+            Status::Running => assert!(self.running.insert(id)),
+            Status::Paused => assert!(self.paused.insert((row.due, id))),
+            Status::Failed | Status::TimedOut | Status::Gone => self.unfinished -= 1,
+            Status::Unborn => panic!("row {id} was there"),
+        }
+        self.row_mut(id).status = status;
+    }
+
+    pub fn make_pending(&mut self, id: i64, now: Micros, herald: Herald) {
+        self.set(id, Status::Pending);
+        let row = self.row_mut(id);
+        row.pending_since = now;
+        row.herald = herald;
+        row.told_at = None;
+    }
+
+    pub fn pause(&mut self, id: i64, until: Micros) {
+        // The old entry is found by the old time.
+        let running = self.row(id).status == Status::Running;
+        assert!(running);
+        self.row_mut(id).due = until;
+        self.set(id, Status::Paused);
+    }
+
+    /// Whether a write under that claim may change the row.
+    pub fn fence(&self, claim: Claim) -> bool {
+        let row = self.row(claim.id);
+        row.status == Status::Running && row.claims == claim.claim
+    }
+
+    /// A worker's success: on to the next stage, or done. False when the claim is gone.
+    pub fn advance(&mut self, claim: Claim, worker: WorkerId, now: Micros) -> bool {
+        if !self.fence(claim) {
+            return false;
+        }
+        self.commits += 1;
+        let last = self.stages - 1;
+        let row = self.row_mut(claim.id);
+        row.passed += 1;
+        row.strikes = 0;
+        assert!(row.passed <= row.length, "row {} passed a stage twice", claim.id);
+        if row.stage == last {
+            assert_eq!(row.passed, row.length, "row {} skipped a stage", claim.id);
+            self.set(claim.id, Status::Gone);
+        } else {
+            self.running.remove(&claim.id);
+            let row = self.row_mut(claim.id);
+            row.stage += 1;
+            row.status = Status::Unborn;
+            self.make_pending(claim.id, now, Herald::Worker(worker, claim));
+        }
+        true
+    }
+
+    pub fn due_in(&self, now: Micros) -> Option<Micros> {
+        self.paused.first().map(|(due, _)| due.saturating_sub(now))
+    }
+
+    /// What a job that is neither Connect nor Lock does, and its reply. `name` and `number` are the stages' names.
+    pub fn perform(&mut self, job: &Job, now: Micros, names: &[String]) -> Reply {
+        match job {
+            Job::Connect | Job::Lock => panic!("not the queue's"),
+            Job::Claim { demand, skip_locked } => {
+                let mut rows = Vec::new();
+                for want in demand {
+                    let stage =
+                        names.iter().position(|name| *name == want.stage).expect("a stage that exists");
+                    let open = |id: &&i64| !(*skip_locked && self.locked == Some(**id));
+                    let chosen = self.pending[stage].range(want.floor..).filter(open);
+                    let chosen: Vec<i64> = chosen.take(want.capacity as usize).copied().collect();
+                    for id in chosen {
+                        self.set(id, Status::Running);
+                        let row = self.row_mut(id);
+                        row.claims += 1;
+                        rows.push(Claimed {
+                            stage: want.stage.clone(),
+                            row: Claim { id, claim: row.claims },
+                            sender: String::new(),
+                            strikes: row.strikes,
+                        });
+                    }
+                }
+                Reply::Rows { rows, due_in: self.due_in(now) }
+            }
+            Job::Reconcile { held } => {
+                let held: BTreeSet<(i64, i64)> = held.iter().map(|claim| (claim.id, claim.claim)).collect();
+                let running: Vec<i64> = self.running.iter().copied().collect();
+                for id in running {
+                    if !held.contains(&(id, self.row(id).claims)) {
+                        self.make_pending(id, now, Herald::Reply);
+                    }
+                }
+                Reply::Done
+            }
+            Job::Requeue { rows } => {
+                for claim in rows {
+                    if self.fence(*claim) {
+                        self.make_pending(claim.id, now, Herald::Reply);
+                    }
+                }
+                Reply::Done
+            }
+            Job::Pause { row, pause, .. } => {
+                if self.fence(*row) {
+                    self.pause(row.id, now + pause);
+                }
+                Reply::Done
+            }
+            Job::Strike { row, strikes, pause, .. } => {
+                if self.fence(*row) {
+                    self.row_mut(row.id).strikes = *strikes;
+                    self.pause(row.id, now + pause);
+                }
+                Reply::Done
+            }
+            Job::Condemn { row, blame, .. } => {
+                if self.fence(*row) {
+                    let crashed = *blame == crate::machine::Blame::Crashed;
+                    self.set(row.id, if crashed { Status::Failed } else { Status::TimedOut });
+                }
+                Reply::Done
+            }
+            Job::Fail { row, .. } => {
+                if self.fence(*row) {
+                    self.set(row.id, Status::Failed);
+                }
+                Reply::Done
+            }
+            Job::Sweep { limit } => {
+                let due: Vec<i64> =
+                    self.paused.iter().take_while(|(due, _)| *due <= now).map(|(_, id)| *id).collect();
+                let moved = due.len().min(*limit as usize);
+                for id in &due[..moved] {
+                    self.make_pending(*id, now, Herald::Reply);
+                }
+                Reply::Swept { moved: moved as u32, due_in: self.due_in(now) }
+            }
+            Job::Flush(deltas) => {
+                self.flush(deltas);
+                Reply::Done
+            }
+            Job::CollectBodies { .. } => Reply::Done,
+        }
+    }
+
+    fn flush(&mut self, deltas: &Deltas) {
+        self.flushed.executed += deltas.executed;
+        self.flushed.failed += deltas.failed;
+        self.flushed.serialization_failures += deltas.serialization_failures;
+        assert!(deltas.answered.windows(2).all(|pair| pair[0] < pair[1]), "an id is flushed twice");
+    }
+}

@@ -1,0 +1,125 @@
+//! Whole runs of a world: hostile for a while, then calm until everything has come to its end, then an idle hour.
+
+use super::prng::Prng;
+use super::world::{MILLI, Profile, SECOND, World};
+use crate::machine::{Settings, StageSpec};
+
+/// Says which run it was when something in it panics.
+struct Named(String);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("simulation failed: {}", self.0);
+        }
+    }
+}
+
+/// A random world, to its end.
+pub fn random(seed: u64, hostile: u64) -> World {
+    let _named = Named(format!("PEPSI_SIM_SEED={seed} PEPSI_SIM_STEPS={hostile}"));
+    let mut prng = Prng::new(seed);
+    let (profile, specs, settings) = (profile(&mut prng), specs(&mut prng), settings(&mut prng));
+    let mut world = World::new(seed, profile, specs, settings);
+    while world.steps < hostile {
+        world.round();
+    }
+    finish(&mut world);
+    world
+}
+
+fn profile(prng: &mut Prng) -> Profile {
+    // A third of all worlds spare each kind of trouble, so that every mixture is met.
+    let mut maybe = |choices: &[u64]| if prng.chance(333) { 0 } else { prng.pick(choices) };
+    Profile {
+        natures: maybe(&[20, 200, 600]),
+        words: maybe(&[5, 50, 200]),
+        siblings: maybe(&[50]),
+        tempers: maybe(&[20, 100]),
+        job_faults: maybe(&[2, 20, 100]),
+        lost_notifications: maybe(&[100, 1000]),
+        outage_gap: maybe(&[20 * SECOND, 200 * SECOND]),
+        overload_gap: maybe(&[60 * SECOND]),
+        crash_gap: maybe(&[10 * SECOND, 100 * SECOND]),
+        terminate_gap: maybe(&[20 * SECOND, 200 * SECOND]),
+        rival_gap: maybe(&[100 * SECOND]),
+        lock_gap: maybe(&[30 * SECOND]),
+        asynchronous: prng.chance(300),
+        insert_gap: prng.pick(&[5 * MILLI, 100 * MILLI, SECOND]),
+        service: prng.pick(&[MILLI, 30 * MILLI, 500 * MILLI]),
+        backlog: prng.pick(&[5, 30, 80]),
+    }
+}
+
+fn specs(prng: &mut Prng) -> Vec<StageSpec> {
+    let count = prng.between(1, 3) as usize;
+    specs_of(prng, count)
+}
+
+pub fn specs_of(prng: &mut Prng, count: usize) -> Vec<StageSpec> {
+    let names = ["init", "filter", "deliver"];
+    let spec = |name: &&str| StageSpec {
+        name: (*name).to_owned(),
+        parallelism: prng.between(1, 4) as u32,
+        queue_limit: prng.between(1, 5) as u32,
+        max_messages: prng.pick(&[1, 3, 10, 1000]),
+        max_runtime: prng.pick(&[2 * SECOND, 20 * SECOND]),
+    };
+    names[..count].iter().map(spec).collect()
+}
+
+pub fn settings(prng: &mut Prng) -> Settings {
+    Settings {
+        poll_interval: prng.pick(&[5 * SECOND, 30 * SECOND]),
+        stats_interval: 60 * SECOND,
+        worker_idle_timeout: prng.pick(&[SECOND, 5 * SECOND]),
+        fair: false,
+        fair_half_life: 60 * SECOND,
+        fair_fifo_percent: 10,
+    }
+}
+
+/// Faults stop: all rows end, all workers soon after, and then there are only heartbeats.
+pub fn finish(world: &mut World) {
+    drain(world);
+    rest(world);
+}
+
+/// Faults stop, and all rows end within an hour.
+pub fn drain(world: &mut World) {
+    world.calm();
+    let bound = world.now + 3600 * SECOND;
+    while world.database.unfinished > 0 {
+        world.round();
+        assert!(world.now < bound, "rows never end: {:?}", unfinished(world));
+    }
+}
+
+fn rest(world: &mut World) {
+    // Idle workers go, the last statistics are written, and cuts of parallelism are over.
+    let settled = world.now + 400 * SECOND;
+    while world.now < settled || world.machine.is_none() {
+        world.round();
+    }
+    world.check_end();
+    world.life.claims = 0;
+    world.life.other_jobs = 0;
+    let hour = world.now + 3600 * SECOND;
+    while world.now < hour {
+        world.round();
+    }
+    let beats = 3600 * SECOND / world.settings.poll_interval;
+    assert_eq!(world.life.other_jobs, 0, "an idle dispatcher has work for the database");
+    assert!(world.life.claims.abs_diff(beats) <= 2, "{} heartbeats instead of {beats}", world.life.claims);
+    for spec in &world.specs {
+        let whole = spec.parallelism * spec.queue_limit.min(spec.max_messages);
+        let asked = world.life.last_demand.iter().find(|demand| demand.stage == spec.name);
+        assert_eq!(asked.map(|demand| demand.capacity), Some(whole), "the pool is not whole again");
+    }
+}
+
+fn unfinished(world: &World) -> Vec<(usize, &super::database::Row)> {
+    use super::database::Status;
+    let rows = world.database.rows.iter().enumerate();
+    rows.filter(|(_, row)| !matches!(row.status, Status::Gone | Status::Failed | Status::TimedOut)).collect()
+}

@@ -1,0 +1,68 @@
+//! The typed calls of src/sql on a real PostgreSQL. The room is included as it is; what it asks of the rest of the crate, the OS user's name, has a
+//! stand-in.
+
+mod harness;
+#[allow(dead_code)]
+#[path = "../src/sql/mod.rs"]
+mod sql;
+
+/// The tests name their user in the URL.
+mod sys {
+    pub fn uid() -> u32 {
+        0
+    }
+}
+
+mod host {
+    pub fn user_name(_uid: u32) -> Option<String> {
+        Some("tester".into())
+    }
+}
+
+#[path = "sql/dispatcher.rs"]
+mod dispatcher;
+#[path = "sql/faults.rs"]
+mod faults;
+#[path = "sql/plans.rs"]
+mod plans;
+#[path = "sql/worker.rs"]
+mod worker;
+
+use harness::Database;
+use sql::ops::Admission;
+use sql::queue::{Claims, Held, Want};
+use sql::{Db, Purpose};
+
+const WORKER: Purpose = Purpose::Worker { synchronous_commit: false };
+
+fn open(database: &Database, purpose: Purpose) -> Db {
+    Db::connect(&database.url, "pepsi-test", purpose).expect("a connection")
+}
+
+/// Stores a message of `stage` and returns its id.
+fn admit(db: &mut Db, stage: &str) -> i64 {
+    let rcpt_to = ["r@example.org".to_owned()];
+    let message = Admission {
+        mail_from: "s@example.org",
+        rcpt_to: &rcpt_to,
+        headers: b"Subject: x\r\n",
+        body: Some(b"body"),
+        state: serde_json::json!({}),
+        stage,
+    };
+    db.admit(&message).expect("a message is stored")
+}
+
+fn want(stage: &str, capacity: u32) -> Want {
+    Want { stage: stage.into(), capacity, floor: 0 }
+}
+
+fn claim(db: &mut Db, wants: &[Want]) -> Claims {
+    db.claim(wants, false).expect("a claim")
+}
+
+/// Claims the one row that waits at `stage`.
+fn claim_one(db: &mut Db, stage: &str) -> Held {
+    let claims = claim(db, &[want(stage, 1)]);
+    claims.rows.first().expect("a row waits").held
+}

@@ -1,0 +1,304 @@
+//! The dispatcher's statements: lock, notifications, claim, fenced writes, sweep, statistics.
+
+use super::harness::{self, Database, PATIENCE, wait_until};
+use super::sql::queue::{Channel, Claimed, Held, Lock, StageCount, Want};
+use super::sql::{Db, Error, Purpose};
+use super::{admit, claim, claim_one, open, want};
+use serde_json::{Value, json};
+
+fn row(database: &mut Database, id: i64) -> Value {
+    let query = "SELECT to_jsonb(q) FROM pepsi.workqueue q WHERE workqueue_id = $1";
+    database.client.query_one(query, &[&id]).unwrap_or_else(|error| panic!("row {id}: {error}")).get(0)
+}
+
+fn dispatcher(database: &Database) -> Db {
+    open(database, Purpose::Dispatcher)
+}
+
+fn ids(rows: &[Claimed]) -> Vec<(&str, i64)> {
+    rows.iter().map(|row| (row.stage.as_str(), row.held.id)).collect()
+}
+
+// Req: D1
+// Req: D6
+#[test]
+fn one_session_holds_the_lock_and_can_be_ended_by_its_start() {
+    let database = harness::database();
+    let mut first = dispatcher(&database);
+    let mut second = dispatcher(&database);
+    let Lock::Taken(backend) = first.lock_dispatcher().expect("an answer") else {
+        panic!("the lock is free")
+    };
+    assert_eq!(second.lock_dispatcher(), Ok(Lock::HeldBy(Some(backend.clone()))));
+    let elsewhere = harness::database();
+    assert!(
+        matches!(dispatcher(&elsewhere).lock_dispatcher(), Ok(Lock::Taken(_))),
+        "the lock is a database's own"
+    );
+    let mut later = backend.clone();
+    later.started_us += 1;
+    second.terminate(&later).expect("nobody is meant");
+    first.notify_workqueue().expect("the first lives");
+    second.terminate(&backend).expect("the first is ended");
+    wait_until("the lock is free", PATIENCE, || matches!(second.lock_dispatcher(), Ok(Lock::Taken(_))));
+    assert!(matches!(first.notify_workqueue(), Err(Error::Lost(_))));
+}
+
+// Req: W1
+#[test]
+fn notifications_are_found_by_an_empty_query_or_left_by_another_statement() {
+    let mut database = harness::database();
+    let mut db = dispatcher(&database);
+    db.listen().expect("LISTEN");
+    assert_eq!(db.poll_notifications(), Ok(vec![]));
+    database.run("NOTIFY workqueue; NOTIFY telemetry_changed; NOTIFY other; NOTIFY workqueue");
+    assert_eq!(db.poll_notifications(), Ok(vec![Channel::Workqueue, Channel::TelemetryChanged]));
+    assert_eq!(db.buffered_notifications(), Ok(vec![]));
+    database.run("NOTIFY config_changed");
+    assert_eq!(claim(&mut db, &[want("x", 1)]).rows, []);
+    assert_eq!(db.buffered_notifications(), Ok(vec![Channel::ConfigChanged]));
+}
+
+// Req: W3
+// Req: W4
+#[test]
+fn one_claim_takes_the_oldest_of_each_stage_up_to_its_capacity() {
+    let mut database = harness::database();
+    let mut db = dispatcher(&database);
+    let a: Vec<i64> = (0..4).map(|_| admit(&mut db, "a")).collect();
+    let b: Vec<i64> = (0..2).map(|_| admit(&mut db, "b")).collect();
+    let other = admit(&mut db, "ab");
+    database.run(&format!(
+        "UPDATE pepsi.workqueue SET state = '{{\"strikes\": 2}}' WHERE workqueue_id = {}",
+        b[0]
+    ));
+    database.run(&format!("UPDATE pepsi.workqueue SET status = 'failed' WHERE workqueue_id = {}", a[0]));
+    let claims = claim(&mut db, &[want("b", 5), want("a", 2), want("none", 9), want("ab", 0)]);
+    assert_eq!(ids(&claims.rows), [("a", a[1]), ("a", a[2]), ("b", b[0]), ("b", b[1])]);
+    assert_eq!(claims.rows.iter().map(|row| row.strikes).collect::<Vec<_>>(), [0, 0, 2, 0]);
+    assert!(claims.rows.iter().all(|row| row.held.claim == 1 && row.sender == "from:example.org"));
+    assert_eq!(claims.due_in_us, None);
+    assert_eq!(row(&mut database, a[1])["status"], "running");
+    assert_eq!(row(&mut database, other)["status"], "pending");
+    let floor = Want { floor: a[3] + 1, ..want("a", 9) };
+    assert_eq!(claim(&mut db, &[floor]).rows, []);
+    let floor = Want { floor: a[3], ..want("a", 9) };
+    assert_eq!(ids(&claim(&mut db, &[floor]).rows), [("a", a[3])]);
+    assert_eq!(claim(&mut db, &[]).rows, []);
+}
+
+#[test]
+fn odd_strikes_and_stages_do_not_stop_a_claim() {
+    let mut database = harness::database();
+    let mut db = dispatcher(&database);
+    for (strikes, _) in STRIKES {
+        let stage = format!("stage '\"%\\ é {strikes}");
+        let id = admit(&mut db, &stage);
+        database.run(&format!(
+            "UPDATE pepsi.workqueue SET state = '{{\"strikes\": {strikes}}}' WHERE workqueue_id = {id}"
+        ));
+    }
+    let wants: Vec<Want> =
+        STRIKES.iter().map(|(strikes, _)| want(&format!("stage '\"%\\ é {strikes}"), u32::MAX)).collect();
+    let claims = claim(&mut db, &wants);
+    let found: Vec<u32> = claims.rows.iter().map(|row| row.strikes).collect();
+    assert_eq!(found, STRIKES.map(|(_, expected)| expected));
+}
+
+const STRIKES: [(&str, u32); 8] =
+    [("0", 0), ("1", 1), ("2.9", 2), ("-3", 0), ("1e300", 1000), ("\"2\"", 0), ("null", 0), ("[1]", 0)];
+
+// Req: W3
+#[test]
+fn a_locked_row_stops_one_claim_only_until_locked_rows_are_skipped() {
+    let mut database = harness::database();
+    let mut db = dispatcher(&database);
+    let (first, second) = (admit(&mut db, "a"), admit(&mut db, "a"));
+    database.run(&format!("BEGIN; SELECT FROM pepsi.workqueue WHERE workqueue_id = {first} FOR UPDATE"));
+    match db.claim(&[want("a", 2)], false) {
+        Err(Error::Conflict(text)) => {
+            assert!(text.contains("claim messages") && text.contains("55P03"), "{text}")
+        }
+        other => panic!("{other:?}"),
+    }
+    let claims = db.claim(&[want("a", 2)], true).expect("the other row");
+    assert_eq!(ids(&claims.rows), [("a", second)]);
+    database.run("COMMIT");
+    assert_eq!(ids(&claim(&mut db, &[want("a", 2)]).rows), [("a", first)]);
+}
+
+// Req: W3
+#[test]
+fn a_row_that_changes_while_the_claim_waits_for_it_is_not_claimed() {
+    let mut database = harness::database();
+    let mut db = dispatcher(&database);
+    let id = admit(&mut db, "a");
+    database.run(&format!("BEGIN; UPDATE pepsi.workqueue SET status = 'failed' WHERE workqueue_id = {id}"));
+    let mut watcher = database.connect();
+    let claimer = std::thread::spawn(move || db.claim(&[want("a", 1)], false));
+    wait_until("the claim waits for the row", PATIENCE, || {
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
+        watcher.query_one(waiting, &[]).expect("a count").get::<_, i64>(0) == 1
+    });
+    database.run("COMMIT");
+    match claimer.join().expect("no panic") {
+        Ok(claims) => assert_eq!(claims.rows, []),
+        // The machine was too slow, and the claim gave up waiting: nothing was claimed either.
+        Err(error) => assert!(matches!(error, Error::Conflict(_)), "{error:?}"),
+    }
+    assert_eq!(row(&mut database, id)["status"], "failed");
+}
+
+// Req: D2
+// Req: D7
+#[test]
+fn reconciling_puts_back_what_nobody_holds() {
+    let mut database = harness::database();
+    let mut db = dispatcher(&database);
+    for _ in 0..4 {
+        admit(&mut db, "a");
+    }
+    let rows = claim(&mut db, &[want("a", 4)]).rows;
+    let held = [rows[0].held, Held { id: rows[1].held.id, claim: 9 }];
+    assert_eq!(db.reconcile(&held), Ok(3), "a row that is held under another claim is not ours");
+    assert_eq!(row(&mut database, rows[0].held.id)["status"], "running");
+    assert_eq!(db.reconcile(&[]), Ok(1));
+    assert_eq!(database.number("SELECT count(*) FROM pepsi.workqueue WHERE status = 'pending'"), 4);
+}
+
+type Write = fn(&mut Db, Held) -> Result<bool, Error>;
+
+/// Every write of the dispatcher's about one claimed row.
+const WRITES: [(&str, Write); 6] = [
+    ("pending", |db, row| db.requeue(&[row]).map(|count| count > 0)),
+    ("paused", |db, row| db.pause_claimed(row, 30_000_000, "lost\0")),
+    ("paused", |db, row| db.strike(row, 1, 60_000_000, "crashed", "it \u{0}died")),
+    ("failed", |db, row| db.condemn(row, 3, "crashed", "it died")),
+    ("timeout", |db, row| db.condemn(row, 3, "timed-out", "it hung")),
+    ("failed", |db, row| db.fail_claimed(row, "it said 1")),
+];
+
+// Req: D4
+#[test]
+fn every_write_about_a_claimed_row_is_fenced() {
+    let mut database = harness::database();
+    let mut db = dispatcher(&database);
+    for (status, write) in WRITES {
+        let id = admit(&mut db, "a");
+        let held = claim_one(&mut db, "a");
+        assert_eq!(write(&mut db, Held { claim: held.claim - 1, ..held }), Ok(false), "an earlier claim");
+        assert_eq!(write(&mut db, Held { claim: held.claim + 1, ..held }), Ok(false), "a later claim");
+        assert_eq!(write(&mut db, Held { id: i64::MAX, ..held }), Ok(false), "no such row");
+        assert_eq!(row(&mut database, id)["status"], "running");
+        assert_eq!(write(&mut db, held), Ok(true));
+        assert_eq!(row(&mut database, id)["status"], status);
+        assert_eq!(write(&mut db, held), Ok(false), "it runs no more");
+        database.run("DELETE FROM pepsi.workqueue");
+    }
+}
+
+// Req: E2
+// Req: R3
+#[test]
+fn what_the_dispatcher_writes_says_why() {
+    let mut database = harness::database();
+    let mut db = dispatcher(&database);
+    let mut state_after = |write: Write| {
+        let id = admit(&mut db, "a");
+        let held = claim_one(&mut db, "a");
+        assert_eq!(write(&mut db, held), Ok(true));
+        let row = row(&mut database, id);
+        (row["state"].clone(), !row["timeout"].is_null())
+    };
+    let [_, paused, struck, condemned, hung, failed] = WRITES;
+    assert_eq!(state_after(paused.1), (json!({"last_error": "lost"}), true));
+    let say = |strikes: u32, class: &str, why: &str| json!({"strikes": strikes, "failure_class": class, "last_error": why, "dispatch_error": why});
+    assert_eq!(state_after(struck.1), (say(1, "crashed", "it died"), true));
+    assert_eq!(state_after(condemned.1), (say(3, "crashed", "it died"), false));
+    assert_eq!(state_after(hung.1), (say(3, "timed-out", "it hung"), false));
+    assert_eq!(state_after(failed.1), (json!({"dispatch_error": "it said 1"}), false));
+}
+
+// Req: E7
+#[test]
+fn due_rows_come_back_in_bounded_steps_and_the_next_time_is_told() {
+    let mut database = harness::database();
+    let mut db = dispatcher(&database);
+    assert_eq!(db.sweep_paused(10), Ok((0, None)));
+    for _ in 0..6 {
+        admit(&mut db, "a");
+    }
+    let held: Vec<Held> = claim(&mut db, &[want("a", 6)]).rows.iter().map(|row| row.held).collect();
+    for row in &held[..4] {
+        db.pause_claimed(*row, 0, "due").expect("it is ours");
+    }
+    db.pause_claimed(held[4], 3_600_000_000, "later").expect("it is ours");
+    db.pause_claimed(held[5], u64::MAX, "much later").expect("any pause is taken");
+    assert_eq!(claim(&mut db, &[]).due_in_us, Some(0));
+    assert_eq!(db.sweep_paused(3), Ok((3, Some(0))), "one more is due");
+    let (moved, due_in) = db.sweep_paused(3).expect("a sweep");
+    assert_eq!(moved, 1);
+    assert!((3_500_000_000..=3_600_000_000).contains(&due_in.expect("one waits")), "{due_in:?}");
+    assert!(claim(&mut db, &[]).due_in_us.is_some_and(|due| due > 3_500_000_000));
+    assert_eq!(claim(&mut db, &[want("a", 9)]).rows.len(), 4);
+    // A held row has no time, and no sweep wakes it.
+    database.run("UPDATE pepsi.workqueue SET timeout = NULL");
+    assert_eq!(db.sweep_paused(9), Ok((0, None)));
+    assert_eq!(claim(&mut db, &[]).due_in_us, None);
+}
+
+// Req: E7
+#[test]
+fn a_sweep_passes_over_a_locked_row_without_a_spin() {
+    let mut database = harness::database();
+    let mut db = dispatcher(&database);
+    let (id, _) = (admit(&mut db, "a"), admit(&mut db, "a"));
+    database.run("UPDATE pepsi.workqueue SET status = 'paused', timeout = now()");
+    database.run(&format!("BEGIN; SELECT FROM pepsi.workqueue WHERE workqueue_id = {id} FOR UPDATE"));
+    assert_eq!(db.sweep_paused(9), Ok((1, Some(1_000_000))));
+    database.run("ROLLBACK");
+    assert_eq!(db.sweep_paused(9), Ok((1, None)));
+}
+
+// Req: K1
+// Req: K2
+// Req: K3
+#[test]
+fn a_flush_adds_and_counts_each_finished_message_once() {
+    let mut database = harness::database();
+    let mut db = dispatcher(&database);
+    let stays = admit(&mut db, "a");
+    let gone = admit(&mut db, "a");
+    database.run(&format!("DELETE FROM pepsi.workqueue WHERE workqueue_id = {gone}"));
+    let count = |stage: &str, messages| StageCount {
+        stage: stage.into(),
+        messages,
+        processing_us: 7,
+        timeouts: 1,
+        crashes: 2,
+    };
+    db.flush(&[count("a", 1), count("b", 2), count("a", 3)], 5, 1, 0, &[stays, gone, gone]).expect("a flush");
+    db.flush(&[count("a", 1)], 1, 0, 2, &[]).expect("a flush");
+    let stages = "SELECT jsonb_agg(to_jsonb(s) ORDER BY stage)::text FROM pepsi.stage_stats s";
+    let stages: Value = serde_json::from_str(&database.text(stages)).expect("JSON");
+    let row = |stage: &str, messages: u32, n: u32| json!({"stage": stage, "messages": messages, "processing_us": 7 * n, "timeouts": n, "crashes": 2 * n});
+    assert_eq!(stages, json!([row("a", 5, 3), row("b", 2, 1)]));
+    let total: Value =
+        serde_json::from_str(&database.text("SELECT to_jsonb(d)::text FROM pepsi.dispatch_stats d"))
+            .expect("JSON");
+    let expected = json!({"only_row": true, "stages_executed": 6, "messages_finished": 1, "messages_failed": 1,
+        "serialization_failures": 2});
+    assert_eq!(total, expected);
+}
+
+// Req: K4
+#[test]
+fn bodies_are_collected_up_to_the_limit() {
+    let mut database = harness::database();
+    let mut db = dispatcher(&database);
+    admit(&mut db, "a");
+    database.run("INSERT INTO pepsi.workqueue_body (body) SELECT '' FROM generate_series(1, 5)");
+    assert_eq!(db.collect_bodies(3), Ok(3));
+    assert_eq!(db.collect_bodies(3), Ok(2));
+    assert_eq!(db.collect_bodies(3), Ok(0));
+}
