@@ -109,8 +109,11 @@ impl Queue {
         let begin = Instant::now();
         let (demands, touched) = self.fair.demand(now, &[capacity], false);
         let reply = self.claim.run(&mut self.database.client, &[STAGE], &demands, &touched, false);
-        let taken: Vec<Taken<'_>> =
-            reply.rows.iter().map(|row| Taken { stage: 0, id: row.id, sender: &row.sender }).collect();
+        let taken: Vec<Taken<'_>> = reply
+            .rows
+            .iter()
+            .map(|row| Taken { stage: 0, id: row.id, claim: 1, sender: &row.sender })
+            .collect();
         self.fair.claimed(now + begin.elapsed().as_micros() as Micros, &taken, &reply.notices, reply.top);
         let took = begin.elapsed().as_secs_f64() * 1e6;
         let ids: Vec<i64> = reply.rows.iter().map(|row| row.id).collect();
@@ -118,7 +121,7 @@ impl Queue {
         let now = self.now();
         for id in ids {
             self.fair.measured(0, SERVICE);
-            self.fair.settle(now, id, End::Ran(SERVICE));
+            self.fair.settle(now, (id, 1), End::Ran(SERVICE));
             self.fair.touch(id);
         }
         (took, reply.rows.into_iter().map(|row| row.sender).collect())

@@ -1,6 +1,6 @@
 //! Calls `pepsi.workqueue_claim_fair` as the dispatcher does: one prepared statement, arrays of all stages.
 
-use crate::fair::{Demand, Notice};
+use crate::fair::{Ask, Notice};
 use postgres::{GenericClient, Statement};
 
 const CALL: &str =
@@ -47,7 +47,7 @@ struct Arrays<'a> {
     rows: Vec<i32>,
 }
 
-fn arrays(demands: &[Demand]) -> Arrays<'_> {
+fn arrays(demands: &[Ask]) -> Arrays<'_> {
     let mut all = Arrays::default();
     for (place, demand) in (1..).zip(demands) {
         all.capacities.push(demand.capacity as i32);
@@ -78,7 +78,7 @@ impl Claim {
         &self,
         client: &mut impl GenericClient,
         stages: &[&str],
-        demands: &[Demand],
+        demands: &[Ask],
         touched: &[i64],
         skip_locked: bool,
     ) -> Reply {

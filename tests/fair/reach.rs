@@ -2,7 +2,7 @@
 //! entries for ever, as PostgreSQL's does while some session holds a snapshot.
 
 use crate::fair::choose::{Row, choose};
-use crate::fair::{Demand, End, Fair, Micros, Notice, Settings, Taken};
+use crate::fair::{Ask, End, Fair, Micros, Notice, Settings, Taken};
 use crate::prng::Prng;
 use crate::world::{MS, SECOND, settings};
 use std::collections::BTreeMap;
@@ -117,7 +117,7 @@ impl Pipeline {
             (self.prng.chance(self.weather.parked), self.prng.chance(self.weather.given_back));
         let message = self.messages.get_mut(&id).expect("it runs");
         let end = if given_back { End::Unrun } else { End::Ran(spent) };
-        self.fair.settle(self.now, id, end);
+        self.fair.settle(self.now, (id, 1), end);
         message.place = Place::Waits;
         if parked {
             message.place = Place::Parked;
@@ -156,13 +156,19 @@ impl Pipeline {
         for row in &taken {
             self.messages.get_mut(&row.id).expect("it waits").place = Place::Runs;
         }
-        let rows: Vec<Taken<'_>> =
-            taken.iter().map(|row| Taken { stage: row.stage, id: row.id, sender: &row.sender }).collect();
+        let rows: Vec<Taken<'_>> = taken
+            .iter()
+            .map(|row| Taken { stage: row.stage, id: row.id, claim: 1, sender: &row.sender })
+            .collect();
         let notices: Vec<_> = choice.notices.into_iter().collect();
         self.fair.claimed(self.now, &rows, &notices, self.top);
         if self.fair_is_on() {
             let running = self.of(Place::Runs);
-            assert_eq!(self.fair.unsettled().collect::<Vec<_>>(), running, "each charge is settled once");
+            assert_eq!(
+                self.fair.unsettled().map(|(id, _)| id).collect::<Vec<_>>(),
+                running,
+                "each charge is settled once"
+            );
         }
     }
 
@@ -171,7 +177,7 @@ impl Pipeline {
     }
 
     /// Entries that this claim's ranges have to pass and that lead to no waiting row, about as PostgreSQL would.
-    fn dead_entries(&self, queue: &[Row], demands: &[Demand], notices: &[(usize, Notice)]) -> u64 {
+    fn dead_entries(&self, queue: &[Row], demands: &[Ask], notices: &[(usize, Notice)]) -> u64 {
         let mut dead = 0;
         for (stage, demand) in demands.iter().enumerate().filter(|(_, demand)| demand.capacity > 0) {
             let live = |id: &i64| {

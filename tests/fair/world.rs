@@ -114,7 +114,7 @@ impl World {
                 let spent = self.now - self.running.remove(&id).expect("it runs");
                 self.messages[id as usize].finished = Some(self.now);
                 self.fair.measured(0, spent);
-                self.fair.settle(self.now, id, End::Ran(spent));
+                self.fair.settle(self.now, (id, 1), End::Ran(spent));
             }
         }
     }
@@ -131,8 +131,10 @@ impl World {
             let taken: Vec<Row> =
                 self.queue.iter().filter(|row| choice.taken.contains(&(0, row.id))).cloned().collect();
             self.queue.retain(|row| !choice.taken.contains(&(0, row.id)));
-            let rows: Vec<Taken<'_>> =
-                taken.iter().map(|row| Taken { stage: 0, id: row.id, sender: &row.sender }).collect();
+            let rows: Vec<Taken<'_>> = taken
+                .iter()
+                .map(|row| Taken { stage: 0, id: row.id, claim: 1, sender: &row.sender })
+                .collect();
             let notices: Vec<_> = choice.notices.into_iter().collect();
             self.fair.claimed(self.now, &rows, &notices, self.messages.len() as i64 - 1);
             if taken.is_empty() {

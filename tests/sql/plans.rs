@@ -79,7 +79,7 @@ fn each_statement_rides_on_its_index(server: &Postgres, dispatcher: &mut Db, wor
     for skip_locked in [false, true] {
         let claimed = plans(server, || {
             let wants = [want("s1", 3), want("none", 9), want("s2", 3)];
-            held = dispatcher.claim(&wants, skip_locked).expect("a claim").rows[0].held;
+            held = dispatcher.claim(&wants, &[], skip_locked).expect("a claim").rows[0].held;
         });
         rides_on(&claimed, &["*workqueue_due", "workqueue_pending", "workqueue_pkey"]);
     }

@@ -54,7 +54,7 @@ BEGIN
     END IF;
 
     FOR i IN 1 .. cardinality(stages) LOOP
-        capacity := capacities[i];
+        capacity := least(capacities[i], 1000000);
         CONTINUE WHEN capacity <= 0;
         this := stages[i]; at_stage := this;
         bottom := floors[i];

@@ -1,7 +1,7 @@
 //! The model of `pepsi.workqueue_look_fair`: what it must take and report of a given queue (requirement F9). Written for
 //! clearness, without any bound on what it costs; tests/fair.rs compares the two on random queues.
 
-use super::{Demand, Listed, Notice};
+use super::{Ask, Listed, Notice};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// As in the function.
@@ -9,10 +9,10 @@ pub const FRESH_LIMIT: usize = 32;
 
 /// A waiting row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct Row<S = String> {
     pub id: i64,
     pub stage: usize,
-    pub sender: String,
+    pub sender: S,
 }
 
 /// The rows that are taken, and the notices, by stage; both in order, without repetitions.
@@ -26,11 +26,11 @@ pub struct Choice {
 type Waiting<'a> = (i64, &'a str);
 
 /// What a claim of `demands` (one a stage) takes of `queue`, which is in the order of its ids.
-pub fn choose(queue: &[Row], demands: &[Demand], touched: &[i64]) -> Choice {
+pub fn choose<S: AsRef<str>>(queue: &[Row<S>], demands: &[Ask], touched: &[i64]) -> Choice {
     let mut choice = Choice::default();
     for (stage, demand) in demands.iter().enumerate() {
         let here = queue.iter().filter(|row| row.stage == stage);
-        let rows: Vec<Waiting<'_>> = here.map(|row| (row.id, row.sender.as_str())).collect();
+        let rows: Vec<Waiting<'_>> = here.map(|row| (row.id, row.sender.as_ref())).collect();
         let moved: Vec<Waiting<'_>> = rows.iter().copied().filter(|(id, _)| touched.contains(id)).collect();
         for (id, sender) in &moved {
             choice.notices.insert((stage, Notice::Seen { id: *id, sender: (*sender).to_owned() }));
@@ -43,7 +43,7 @@ pub fn choose(queue: &[Row], demands: &[Demand], touched: &[i64]) -> Choice {
 
 struct Look<'a> {
     stage: usize,
-    demand: &'a Demand,
+    demand: &'a Ask,
     rows: &'a [Waiting<'a>],
     moved: &'a [Waiting<'a>],
     choice: &'a mut Choice,

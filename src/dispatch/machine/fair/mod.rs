@@ -19,6 +19,7 @@ use reach::{Look, Reach, Watch};
 use stage::{Outcome, Stage};
 use std::collections::BTreeMap;
 
+#[cfg(test)]
 pub use share::{ASSUMED_AVERAGE, MAX_LEAD, MAX_SENDERS, Sender};
 
 /// Microseconds of the monotonic clock.
@@ -44,7 +45,7 @@ pub struct Settings {
 
 /// What a claim asks for one stage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Demand {
+pub struct Ask {
     /// At most so many rows; 0: nothing is claimed, but touched rows are looked for.
     pub capacity: u32,
     /// Of which so many are the oldest, whoever sent them.
@@ -86,11 +87,15 @@ pub enum Notice {
     Cursor { sender: String },
 }
 
+/// A row's id and the claim that took it.
+pub type Claim = (i64, i64);
+
 /// A row that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken<'a> {
     pub stage: usize,
     pub id: i64,
+    pub claim: i64,
     pub sender: &'a str,
 }
 
@@ -116,7 +121,7 @@ struct Charge {
 /// What the claim under way asked of a stage.
 #[derive(Clone, Debug)]
 struct Asked {
-    demand: Demand,
+    ask: Ask,
     look: Look,
 }
 
@@ -125,7 +130,7 @@ pub struct Fair {
     settings: Settings,
     stages: Vec<Stage>,
     watch: Watch,
-    charges: BTreeMap<i64, Charge>,
+    charges: BTreeMap<Claim, Charge>,
     /// By stage; empty while no claim is under way.
     asked: Vec<Asked>,
     issued: Micros,
@@ -148,6 +153,7 @@ impl Fair {
     }
 
     /// Other stages from now on: what each of them was among the old ones. No claim may be under way.
+    #[allow(dead_code)] // For the reload of the stage table (C2).
     pub fn restage(&mut self, was: &[Option<usize>]) {
         assert!(self.asked.is_empty(), "a claim is under way");
         let fair = self.settings.fair;
@@ -168,7 +174,7 @@ impl Fair {
     }
 
     /// What the next claim asks for, of each stage with that capacity, and the ids that it must look up.
-    pub fn demand(&mut self, now: Micros, capacities: &[u32], skip_locked: bool) -> (Vec<Demand>, Vec<i64>) {
+    pub fn demand(&mut self, now: Micros, capacities: &[u32], skip_locked: bool) -> (Vec<Ask>, Vec<i64>) {
         assert!(self.asked.is_empty(), "one claim at a time");
         assert!(capacities.len() == self.stages.len(), "a capacity for each stage");
         let (touched, too_many) = self.watch.tell();
@@ -179,13 +185,13 @@ impl Fair {
         let rounds = now >= self.watch.rounds_from();
         for (stage, capacity) in self.stages.iter_mut().zip(capacities) {
             stage.share.decay(step);
-            let look = stage.reach.look(rounds && *capacity > 0);
-            let demand = stage.demand(&self.settings, (*capacity).min(MAX_CAPACITY), &look);
-            self.asked.push(Asked { demand, look });
+            let look = stage.reach.look(rounds);
+            let ask = stage.ask(&self.settings, (*capacity).min(MAX_CAPACITY), &look);
+            self.asked.push(Asked { ask, look });
         }
         self.issued = now;
         self.skipping = skip_locked;
-        (self.asked.iter().map(|asked| asked.demand.clone()).collect(), touched)
+        (self.asked.iter().map(|asked| asked.ask.clone()).collect(), touched)
     }
 
     /// The claim took these rows and saw that; `top` is the greatest id given out by then.
@@ -205,23 +211,25 @@ impl Fair {
             let stage = &mut self.stages[index];
             stage.share.decay(step);
             let outcome = Outcome::new(&rows[index], &seen[index]);
-            if asked.demand.capacity > 0 && !self.skipping {
-                stage.reach.found(&asked.look, outcome.found(&asked.demand), settled, top);
+            if asked.ask.capacity > 0 && !self.skipping {
+                stage.reach.found(&asked.look, outcome.found(&asked.ask), settled, top);
             }
             outcome.seen.values().for_each(|id| stage.reach.lower(*id));
             if self.settings.fair {
-                stage.note(&self.settings, &asked.demand, &outcome, self.skipping);
+                stage.note(&self.settings, &asked.ask, &outcome, self.skipping);
                 let amount = stage.share.average();
                 for row in &rows[index] {
                     stage.share.charge(row.sender, amount);
                     let charge = Charge { stage: index, sender: row.sender.to_owned(), amount };
-                    // An id that is claimed again without being settled was lost track of on the way.
-                    self.charges.insert(row.id, charge);
+                    self.charges.insert((row.id, row.claim), charge);
                 }
                 stage.share.forget();
             }
         }
-        if !self.skipping {
+        if self.skipping {
+            // What is locked may stay so for long: rounds go on later, and not as often as they find that out.
+            self.watch.rest(now);
+        } else {
             self.watch.heard();
         }
         self.watch.top(now, top);
@@ -237,13 +245,13 @@ impl Fair {
     }
 
     fn ended(&mut self, now: Micros) {
-        let with_round = self.asked.iter().any(|asked| asked.look.cursor.is_some());
+        let with_round = self.asked.iter().any(|asked| asked.ask.capacity > 0 && asked.look.cursor.is_some());
         self.watch.claim_took(now, now.saturating_sub(self.issued), with_round);
     }
 
     /// A claimed row has ended; a second time means nothing.
-    pub fn settle(&mut self, now: Micros, id: i64, end: End) {
-        let Some(Charge { stage, sender, amount }) = self.charges.remove(&id) else { return };
+    pub fn settle(&mut self, now: Micros, claim: Claim, end: End) {
+        let Some(Charge { stage, sender, amount }) = self.charges.remove(&claim) else { return };
         let step = self.step(now);
         let share = &mut self.stages[stage].share;
         share.decay(step);
@@ -264,9 +272,14 @@ impl Fair {
         self.watch.touch(id);
     }
 
-    /// Others may have made any rows pending: a notification, a heartbeat.
+    /// Others may have made any rows pending: a notification.
     pub fn expose(&mut self) {
         self.stages.iter_mut().for_each(|stage| stage.reach.expose());
+    }
+
+    /// The heartbeat, for notifications that were lost.
+    pub fn beat(&mut self) {
+        self.stages.iter_mut().for_each(|stage| stage.reach.beat());
     }
 
     /// A new connection.
@@ -284,13 +297,15 @@ impl Fair {
         self.stages.iter().zip(capacities).any(open).then(|| self.watch.rounds_from())
     }
 
-    /// Senders kept for a stage, for whoever shows or checks them.
+    /// Senders kept for a stage, for who checks them.
+    #[cfg(test)]
     pub fn senders(&self, stage: usize) -> &BTreeMap<String, Sender> {
         self.stages[stage].share.senders()
     }
 
     /// Claimed rows that are not settled.
-    pub fn unsettled(&self) -> impl Iterator<Item = i64> {
+    #[cfg(test)]
+    pub fn unsettled(&self) -> impl Iterator<Item = Claim> {
         self.charges.keys().copied()
     }
 

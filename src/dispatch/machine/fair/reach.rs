@@ -10,7 +10,7 @@
 //!
 //! A round looks at a stage from its first entry, then visits the waiting senders in the order of their keys, some a claim. It
 //! alone would find every row; all else only makes it seldom needed. After each part it rests, the longer the more that
-//! cost, so that rounds take a thirtieth of the time at most, whatever lies in the index.
+//! cost, so that rounds take little of the time whatever lies in the index. A heartbeat begins a new one without rest.
 
 use super::Micros;
 
@@ -20,6 +20,8 @@ const LAG: Micros = 1_000_000;
 const TOPS: usize = 20;
 /// After a part of a round there is none for so many times what it took longer than a claim without.
 const PAUSE: Micros = 32;
+/// But no longer than this.
+const LONGEST_PAUSE: Micros = 10_000_000;
 /// What such a claim is thought to take before there was one.
 const USUAL: Micros = 1_000;
 const USUAL_OVER: Micros = 8;
@@ -47,6 +49,8 @@ pub struct Reach {
     round: Round,
     /// Something happened behind the round's back: another one after it.
     again: bool,
+    /// A heartbeat: the next claim begins a round, whatever it costs.
+    beat: bool,
 }
 
 /// What a claim looked at, of one stage.
@@ -71,7 +75,7 @@ pub struct Found {
 
 impl Reach {
     pub fn new(visits: bool) -> Reach {
-        Reach { visits, floor: 0, mark: None, round: Round::Due, again: false }
+        Reach { visits, floor: 0, mark: None, round: Round::Due, again: false, beat: false }
     }
 
     /// Others may have made any row pending.
@@ -80,6 +84,12 @@ impl Reach {
             Round::Over | Round::Due => self.round = Round::Due,
             Round::Visited(_) => self.again = true,
         }
+    }
+
+    /// Nothing may stay unseen for longer than a heartbeat.
+    pub fn beat(&mut self) {
+        self.round = Round::Due;
+        self.beat = true;
     }
 
     /// A row with this id is known to wait.
@@ -94,7 +104,7 @@ impl Reach {
     pub fn look(&self, round_is_due: bool) -> Look {
         let mark = self.mark.unwrap_or(i64::MAX);
         match &self.round {
-            Round::Due if round_is_due => Look { floor: 0, mark, cursor: Some(String::new()) },
+            Round::Due if round_is_due || self.beat => Look { floor: 0, mark, cursor: Some(String::new()) },
             Round::Visited(sender) if round_is_due => {
                 Look { floor: self.floor, mark, cursor: Some(sender.clone()) }
             }
@@ -118,6 +128,7 @@ impl Reach {
         if look.cursor.is_none() {
             return;
         }
+        self.beat = false;
         let next = match (found.floor, found.cursor) {
             // All were taken, whoever sent them.
             (None, _) => None,
@@ -202,11 +213,16 @@ impl Watch {
     pub fn claim_took(&mut self, now: Micros, took: Micros, with_round: bool) {
         if with_round {
             let more = took.saturating_sub(self.usual.unwrap_or(USUAL));
-            self.pause_until = now.saturating_add(more.saturating_mul(PAUSE));
+            self.pause_until = now.saturating_add(more.saturating_mul(PAUSE).min(LONGEST_PAUSE));
         } else {
             let usual = self.usual.unwrap_or(took);
             self.usual = Some(usual - usual / USUAL_OVER + took / USUAL_OVER);
         }
+    }
+
+    /// No rounds for a while.
+    pub fn rest(&mut self, now: Micros) {
+        self.pause_until = now.saturating_add(LONGEST_PAUSE);
     }
 
     /// A new connection, another time: nothing of the old is known.

@@ -1,8 +1,8 @@
 //! One stage's part in a claim: whom it lists, and what the outcome says about its senders.
 
 use super::reach::{Found, Look, Reach};
-use super::share::Share;
-use super::{Demand, LEADS, Listed, MAX_LEAD, Micros, Notice, SPARE, Settings, Taken, VISITS, WINDOW};
+use super::share::{MAX_LEAD, Share};
+use super::{Ask, LEADS, Listed, Micros, Notice, SPARE, Settings, Taken, VISITS, WINDOW};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -54,12 +54,12 @@ impl<'a> Outcome<'a> {
         }
     }
 
-    pub fn found(&self, demand: &Demand) -> Found {
+    pub fn found(&self, ask: &Ask) -> Found {
         Found {
             floor: self.floor,
             mark: self.mark,
             cursor: self.cursor.map(str::to_owned),
-            fifo_alone: demand.fifo_slots >= demand.capacity,
+            fifo_alone: ask.fifo_slots >= ask.capacity,
         }
     }
 
@@ -73,27 +73,27 @@ impl Stage {
         Stage { share: Share::default(), reach: Reach::new(fair), owed: 0 }
     }
 
-    pub fn demand(&self, settings: &Settings, capacity: u32, look: &Look) -> Demand {
-        let mut demand = Demand {
+    pub fn ask(&self, settings: &Settings, capacity: u32, look: &Look) -> Ask {
+        let mut ask = Ask {
             capacity,
             fifo_slots: capacity,
             average: whole(self.share.average()),
             floor: look.floor,
             mark: look.mark,
-            ..Demand::default()
+            ..Ask::default()
         };
         if capacity == 0 || !settings.fair {
-            return demand;
+            return ask;
         }
-        demand.fifo_slots = self.fifo_slots(settings, capacity);
+        ask.fifo_slots = self.fifo_slots(settings, capacity);
         if let Some(cursor) = &look.cursor {
-            demand.visits = VISITS;
-            demand.cursor.clone_from(cursor);
+            ask.visits = VISITS;
+            ask.cursor.clone_from(cursor);
         }
-        let (listed, unlisted) = self.list(capacity, demand.fifo_slots);
-        demand.senders = listed;
-        demand.unlisted = whole(unlisted);
-        demand
+        let (listed, unlisted) = self.list(capacity, ask.fifo_slots);
+        ask.senders = listed;
+        ask.unlisted = whole(unlisted);
+        ask
     }
 
     /// The share of the oldest rows, carried over from claim to claim so that it is exact at any capacity.
@@ -142,17 +142,17 @@ impl Stage {
     }
 
     /// What the outcome says about who waits, and where their count begins. Charges come after.
-    pub fn note(&mut self, settings: &Settings, demand: &Demand, outcome: &Outcome<'_>, skipping: bool) {
-        if demand.capacity > 0 && outcome.floor.is_none() && !skipping {
+    pub fn note(&mut self, settings: &Settings, ask: &Ask, outcome: &Outcome<'_>, skipping: bool) {
+        if ask.capacity > 0 && outcome.floor.is_none() && !skipping {
             self.share.none_waits();
         } else {
-            self.correct(demand, outcome, skipping);
+            self.correct(ask, outcome, skipping);
             if !self.share.waiting(&outcome.seen) {
                 // Those for whom there was no room have to be found again.
                 self.reach.expose();
             }
         }
-        if demand.capacity > 0 {
+        if ask.capacity > 0 {
             self.share.level(outcome.taken.keys().copied());
             let taken = outcome.rows() as u64 * u64::from(settings.fifo_percent.min(100));
             self.owed = ((u64::from(self.owed) + taken) % 100) as u32;
@@ -160,19 +160,18 @@ impl Stage {
     }
 
     /// More waits than was taken: where the rest of each sender begins whose rows were read.
-    fn correct(&mut self, demand: &Demand, outcome: &Outcome<'_>, skipping: bool) {
-        for listed in &demand.senders {
+    fn correct(&mut self, ask: &Ask, outcome: &Outcome<'_>, skipping: bool) {
+        for listed in &ask.senders {
             let Some(floor) = listed.floor else { continue };
             // With FIFO slots alone nobody's rows were read; a row that was locked may have been passed over.
-            if demand.fifo_slots < demand.capacity && !skipping {
+            if ask.fifo_slots < ask.capacity && !skipping {
                 self.share.begins(&listed.sender, rest(listed, outcome));
             } else if outcome.taken.get(listed.sender.as_str()).is_some_and(|ids| ids.contains(&floor)) {
                 self.share.begins(&listed.sender, floor.checked_add(1));
             }
         }
-        let is_listed = |sender: &str| {
-            demand.senders.iter().any(|listed| listed.sender == sender && listed.floor.is_some())
-        };
+        let is_listed =
+            |sender: &str| ask.senders.iter().any(|listed| listed.sender == sender && listed.floor.is_some());
         let mut may_wait = BTreeMap::new();
         for (sender, ids) in outcome.taken.iter().filter(|(sender, _)| !is_listed(sender)) {
             // Whether it has more is not known; the next claim that lists it tells.

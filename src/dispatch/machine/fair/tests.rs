@@ -23,7 +23,7 @@ fn claim(fair: &mut Fair, now: Micros, queue: &mut Vec<Row>, capacity: u32) -> V
     let (taken, left) = queue.drain(..).partition(|row| choice.taken.contains(&(0, row.id)));
     *queue = left;
     let rows: Vec<Taken<'_>> =
-        taken.iter().map(|row: &Row| Taken { stage: 0, id: row.id, sender: &row.sender }).collect();
+        taken.iter().map(|row: &Row| Taken { stage: 0, id: row.id, claim: 1, sender: &row.sender }).collect();
     let notices: Vec<(usize, Notice)> = choice.notices.into_iter().collect();
     fair.claimed(now, &rows, &notices, top);
     taken
@@ -49,13 +49,13 @@ fn a_claim_charges_the_average_and_its_end_corrects_it() {
     let of = |sender: &str| -> Vec<i64> {
         taken.iter().filter(|row| row.sender == sender).map(|row| row.id).collect()
     };
-    fair.settle(0, of("a")[0], End::Ran(100_000));
+    fair.settle(0, (of("a")[0], 1), End::Ran(100_000));
     assert_eq!(lead(&fair, "a"), 140_000, "corrected to what it took");
-    fair.settle(0, of("a")[0], End::Ran(100_000));
+    fair.settle(0, (of("a")[0], 1), End::Ran(100_000));
     assert_eq!(lead(&fair, "a"), 140_000, "once");
-    fair.settle(0, of("b")[0], End::Unrun);
+    fair.settle(0, (of("b")[0], 1), End::Unrun);
     assert_eq!(lead(&fair, "b"), 40_000, "refunded");
-    fair.settle(0, of("b")[1], End::Burned(300 * SECOND));
+    fair.settle(0, (of("b")[1], 1), End::Burned(300 * SECOND));
     assert_eq!(lead(&fair, "b"), 300 * SECOND, "a message that hung is charged all of MAX_RUNTIME");
     assert_eq!(fair.unsettled().count(), 1);
 }
@@ -102,7 +102,7 @@ fn a_sender_alone_gathers_no_lead() {
     let mut fair = fair(1);
     for id in 0..100 {
         let taken = claim(&mut fair, 0, &mut vec![row(id, "alone")], 4);
-        fair.settle(0, taken[0].id, End::Ran(ASSUMED_AVERAGE));
+        fair.settle(0, (taken[0].id, 1), End::Ran(ASSUMED_AVERAGE));
     }
     assert!(lead(&fair, "alone") <= ASSUMED_AVERAGE);
 }
@@ -114,7 +114,7 @@ fn leads_halve_with_each_half_life() {
     let mut queue = two(100);
     let taken = claim(&mut fair, 0, &mut queue, 2);
     let of_a = taken.iter().find(|row| row.sender == "a").expect("one of each");
-    fair.settle(0, of_a.id, End::Burned(64 * SECOND));
+    fair.settle(0, (of_a.id, 1), End::Burned(64 * SECOND));
     let mut at = |now: Micros, expected: Micros| {
         let (_, _) = fair.demand(now, &[1], false);
         fair.not_claimed(now);
@@ -137,7 +137,7 @@ fn a_small_lead_is_forgotten_when_nothing_of_its_sender_is_left() {
     claim(&mut fair, 0, &mut queue, 4);
     assert!(queue.is_empty());
     for id in 0..6 {
-        fair.settle(0, id, End::Ran(if id < 2 { ASSUMED_AVERAGE * 2 } else { ASSUMED_AVERAGE }));
+        fair.settle(0, (id, 1), End::Ran(if id < 2 { ASSUMED_AVERAGE * 2 } else { ASSUMED_AVERAGE }));
     }
     assert!(taken.len() == 4 && fair.senders(0).len() == 2, "a lead of two messages is kept");
     fair.demand(2 * HALF_LIFE, &[1], false);
@@ -169,7 +169,7 @@ fn the_fifo_slot_takes_the_oldest_row_whoever_sent_it() {
     // The heavy sender has the oldest rows and a lead that nobody else will have for long.
     let mut queue: Vec<Row> = (0..50).map(|id| row(id, "heavy")).collect();
     claim(&mut fair, 0, &mut queue, 1);
-    fair.settle(0, 0, End::Burned(1_000 * SECOND));
+    fair.settle(0, (0, 1), End::Burned(1_000 * SECOND));
     queue.extend((100..200).map(|id| row(id, &format!("light{}", id % 7))));
     let order: Vec<String> =
         (0..40).flat_map(|_| claim(&mut fair, 0, &mut queue, 1)).map(|row| row.sender).collect();
@@ -219,7 +219,7 @@ fn a_flood_of_senders_does_not_fill_the_memory() {
             let now = second as Micros * SECOND;
             for row in claim(&mut fair, now, &mut queue, 16) {
                 assert!(fair.senders(0).len() <= MAX_SENDERS + 16, "{} senders", fair.senders(0).len());
-                fair.settle(now, row.id, End::Ran(ASSUMED_AVERAGE));
+                fair.settle(now, (row.id, 1), End::Ran(ASSUMED_AVERAGE));
             }
         }
         fair.expose();
@@ -240,7 +240,7 @@ fn leads_are_never_negative_and_never_without_bound() {
                 1 => End::Burned(Micros::MAX),
                 _ => End::Ran(0),
             };
-            fair.settle(0, row.id, end);
+            fair.settle(0, (row.id, 1), end);
         }
         assert!(fair.senders(0).values().all(|sender| sender.lead <= MAX_LEAD && sender.running == 0));
     }
@@ -258,7 +258,7 @@ fn what_is_asked_for_a_stage_without_capacity_changes_no_share() {
     let taken: Vec<Taken<'_>> = queue
         .iter()
         .filter(|row| choice.taken.contains(&(1, row.id)))
-        .map(|row| Taken { stage: 1, id: row.id, sender: &row.sender })
+        .map(|row| Taken { stage: 1, id: row.id, claim: 1, sender: &row.sender })
         .collect();
     fair.claimed(0, &taken, &choice.notices.into_iter().collect::<Vec<_>>(), 100);
     let before = fair.senders(1).clone();
@@ -282,13 +282,13 @@ fn stages_that_stay_keep_their_shares() {
     let choice = choose(&queue, &demands, &[]);
     queue.retain(|row| choice.taken.contains(&(0, row.id)));
     let taken: Vec<Taken<'_>> =
-        queue.iter().map(|row| Taken { stage: 0, id: row.id, sender: &row.sender }).collect();
+        queue.iter().map(|row| Taken { stage: 0, id: row.id, claim: 1, sender: &row.sender }).collect();
     fair.claimed(0, &taken, &choice.notices.into_iter().collect::<Vec<_>>(), 100);
     let before = fair.senders(0).clone();
     fair.restage(&[None, Some(0), Some(9)]);
     assert_eq!(fair.senders(1), &before);
     assert!(fair.senders(0).is_empty() && fair.senders(2).is_empty());
-    fair.settle(0, taken[0].id, End::Unrun);
+    fair.settle(0, (taken[0].id, 1), End::Unrun);
     assert_ne!(fair.senders(1), &before, "and their charges");
     fair.restage(&[]);
     assert_eq!(fair.unsettled().count(), 0);
