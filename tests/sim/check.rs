@@ -1,10 +1,11 @@
 //! What must hold at every step, by the simulation's own books: `Machine::held` equals the ledger at every turn, every
 //! write about a row is the one that it owes, and every action is one that the requirements allow at that moment.
 
-use super::books::{Debt, Entry, Place};
+use super::books::{Debt, Place};
 use super::process::Process;
 use super::world::{SECOND, World};
 use crate::machine::{Action, Announcement, Ask, Claim, Demand, Job, Micros, WorkerId};
+use std::collections::BTreeSet;
 
 /// A round rests no longer than ten seconds, and the claim that goes on with it may take a while to come.
 const REST: Micros = 14 * SECOND;
@@ -239,11 +240,17 @@ impl World {
         assert!(held.windows(2).all(|pair| pair[0] != pair[1]), "a row is held twice");
         assert!(held.iter().eq(self.life.ledger.keys()), "held {held:?}, but {:?}", self.life.ledger);
         if self.settings.fair {
-            let unsettled: Vec<(i64, i64)> = machine.fair().unsettled().collect();
-            let is_here = |entry: &Entry| !matches!(entry.place, Place::Owes(_));
-            let here = self.life.ledger.iter().filter(|(_, entry)| is_here(entry));
-            let ids: Vec<(i64, i64)> = here.map(|(claim, _)| (claim.id, claim.claim)).collect();
-            assert_eq!(unsettled, ids, "each charge is settled once, when its row leaves");
+            let mut unsettled: BTreeSet<(i64, i64)> = machine.fair().unsettled().collect();
+            for (claim, entry) in &self.life.ledger {
+                let is_charged = unsettled.remove(&(claim.id, claim.claim));
+                match entry.place {
+                    Place::Sent(_) => assert!(is_charged, "{claim:?} is settled while it is with a worker"),
+                    Place::Owes(_) => assert!(!is_charged, "{claim:?} has left and is not settled"),
+                    // It may be about to go back.
+                    Place::Kept => {}
+                }
+            }
+            assert!(unsettled.is_empty(), "charges without a row: {unsettled:?}");
         }
         let deadline = machine.deadline();
         if actions == 0 {
