@@ -190,7 +190,7 @@ impl Watch {
 
     /// The greatest id that had been given out a while before `now`.
     pub fn settled(&self, now: Micros) -> i64 {
-        let old = self.tops.iter().rev().find(|(at, _)| at.saturating_add(LAG) <= now);
+        let old = self.tops.iter().rev().find(|(at, _)| has_settled(*at, now));
         old.map_or(0, |(_, top)| *top)
     }
 
@@ -199,7 +199,7 @@ impl Watch {
             return;
         }
         // The newest of those that are old enough is all that is needed of them.
-        let old = self.tops.iter().rposition(|(at, _)| at.saturating_add(LAG) <= now).unwrap_or(0);
+        let old = self.tops.iter().rposition(|(at, _)| has_settled(*at, now)).unwrap_or(0);
         self.tops.drain(..old);
         self.tops.push((now, top));
     }
@@ -229,4 +229,9 @@ impl Watch {
     pub fn reset(&mut self) {
         *self = Watch::default();
     }
+}
+
+/// Whether the transactions of that time have ended by now.
+fn has_settled(at: Micros, now: Micros) -> bool {
+    at.saturating_add(LAG) <= now
 }
