@@ -32,7 +32,7 @@ const FUNCTIONS: &[File] = &[
     File {
         name: "fair",
         text: include_str!("schema/fair.sql"),
-        checksum: "ec7e607d666ff3a8d95b93091016ef272bed0f51a6ca872dd2ee3ae92d13fe66",
+        checksum: "05615b96f0bc19636f29fe7db49cf0678e4f7586e7f6a79fb0158ecfd22a679c",
     },
 ];
 

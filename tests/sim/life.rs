@@ -342,6 +342,20 @@ fn the_floor_rises_behind_what_was_claimed_and_what_may_come_back_is_looked_up()
 
 // Req: W4
 #[test]
+fn the_floor_stays_below_ids_whose_transactions_may_not_have_ended() {
+    let mut bench = Bench::one();
+    bench.pass(SECOND);
+    bench.arrive(vec![row(10, 0), row(12, 0)]);
+    bench.ready(1);
+    bench.ready(2);
+    bench.answers(1, 0);
+    bench.jobs.clear();
+    bench.answers(2, 0);
+    assert!(demands(&bench)[0].2 <= 10, "row 11 may be committed any moment: {:?}", bench.jobs);
+}
+
+// Req: W4
+#[test]
 fn a_row_that_moved_on_before_its_worker_died_is_looked_up() {
     let mut bench = Bench::up(vec![stage("init"), stage("deliver")]);
     bench.arrive(vec![row(10, 0), row(11, 0)]);

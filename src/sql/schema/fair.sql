@@ -19,7 +19,7 @@ CREATE OR REPLACE FUNCTION pepsi.workqueue_look_fair(
     sender_stages integer[], senders text[], leads_us bigint[], sender_floors bigint[], sender_rows integer[],
     touched bigint[], excluded bigint[]
 ) RETURNS TABLE (kind text, at_stage text, id bigint, sender text)
-    LANGUAGE plpgsql STABLE
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog
 AS $$
 DECLARE
     -- At most so many new rows are read for senders that are not known yet.
@@ -251,8 +251,8 @@ CREATE OR REPLACE FUNCTION pepsi.workqueue_claim_fair(
     sender_stages integer[], senders text[], leads_us bigint[], sender_floors bigint[], sender_rows integer[],
     touched bigint[], skip_locked boolean
 ) RETURNS TABLE (kind text, stage text, workqueue_id bigint, claims bigint, sender_key text, strikes integer)
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog SET plan_cache_mode = force_generic_plan SET jit = off
+    LANGUAGE plpgsql SET search_path = pg_catalog
+    SET plan_cache_mode = force_generic_plan SET jit = off
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
