@@ -10,7 +10,7 @@
 mod bench;
 #[path = "../tests/fair/claim.rs"]
 mod claim;
-#[allow(dead_code)]
+#[allow(dead_code, unused_imports)]
 #[path = "../src/dispatch/machine/fair/mod.rs"]
 mod fair;
 #[path = "../tests/harness/mod.rs"]

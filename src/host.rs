@@ -60,7 +60,10 @@ fn search(places: &[PathBuf]) -> Result<PathBuf, String> {
         return Ok(found.clone());
     }
     let names: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
-    Err(format!("no configuration: name one with -c or $PEPSI_CONFIG, or write {}", names.join(" or ")))
+    Err(format!(
+        "no configuration: name one with -c (pepsi-sendmail: -C) or $PEPSI_CONFIG, or write {}",
+        names.join(" or ")
+    ))
 }
 
 fn is_absent(place: &Path) -> bool {

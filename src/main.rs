@@ -267,7 +267,8 @@ fn choose(mut args: Vec<OsString>) -> u8 {
         }
         (Some("-V" | "--version"), _) => print(concat!("pepsi ", env!("CARGO_PKG_VERSION"), "\n")),
         (Some("install-links"), Some(folder)) => {
-            tool::links::install(Path::new(folder), PROGRAMS.iter().map(|program| program.name))
+            let names = PROGRAMS.iter().map(|program| program.name);
+            tool::links::install(Path::new(folder), names.chain(["pepsi"]))
         }
         (Some("install-links"), None) => fail(exit::USAGE, "install-links needs a folder; see pepsi --help"),
         (Some(word), _) if word.starts_with('-') => {
@@ -307,7 +308,8 @@ fn parse(program: &'static Program, args: Vec<OsString>) -> Result<Parsed, lexop
     if program.options == Options::Own {
         // As the only argument these mean what they mean everywhere; sendmail's own -h and -V take a value.
         return Ok(match args.as_slice() {
-            [only] if only == "-h" || only == "--help" => Parsed::Print(help(program)),
+            [only] if only == "-h" => Parsed::Print(help(program)),
+            [first, ..] if first == "--help" => Parsed::Print(help(program)),
             [only] if only == "-V" || only == "--version" => Parsed::Print(version(program)),
             _ => Parsed::Run(Invocation { program: program.name, config: None, args }),
         });

@@ -79,7 +79,7 @@ static CHILD_ENDED: AtomicBool = AtomicBool::new(false);
 static TERMINATIONS: AtomicU32 = AtomicU32::new(0);
 static FROZEN_ALARM: AtomicBool = AtomicBool::new(false);
 
-/// The signals SIGCHLD, SIGTERM and SIGINT of this process, turned into input of a descriptor.
+/// The signals SIGCHLD, SIGTERM, SIGINT and SIGHUP (a terminal that closed) of this process, turned into input of a descriptor.
 pub struct Signals {
     wake: PipeReader,
 }
@@ -88,7 +88,7 @@ pub struct Signals {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caught {
     pub child: bool,
-    /// How many SIGTERM and SIGINT.
+    /// How many SIGTERM, SIGINT and SIGHUP.
     pub terminate: u32,
 }
 
@@ -104,7 +104,7 @@ impl Signals {
         dispose(libc::SIGPIPE, libc::SIG_IGN)?;
         dispose(libc::SIGALRM, libc::SIG_DFL)?;
         let handler = on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t;
-        for signal in [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT] {
+        for signal in [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
             dispose(signal, handler)?;
         }
         unblock_signals()?;

@@ -108,7 +108,6 @@ fn whatever_comes_in_stays_as_it_is_but_for_line_ends() {
         b"Subject: empty body\n\n",
         b"no header\nat all\n",
         b"From now on it is text\n",
-        b"From ann Mon Nov 30 18:05:39 2026\nSubject: mbox\n\nx\n",
         b"Subject: bytes \xe9\xff\nX\xff: y\n\n\x80\xfe\n",
         b"Subject: CR\r\n\r\na\rb\r\r\n\r",
         b"\rSubject: x\n\n",

@@ -29,8 +29,9 @@ mod plans;
 mod worker;
 
 use harness::Database;
+use sql::claim::{Claims, Want};
 use sql::ops::Admission;
-use sql::queue::{Claims, Held, Want};
+use sql::queue::Held;
 use sql::{Db, Purpose};
 
 const WORKER: Purpose = Purpose::Worker { synchronous_commit: false };

@@ -6,6 +6,8 @@
 mod conformance;
 #[path = "tidy/lexer.rs"]
 mod lexer;
+#[path = "tidy/reference.rs"]
+mod reference;
 #[path = "tidy/rules.rs"]
 mod rules;
 
@@ -235,6 +237,28 @@ fn conformance_is_current_and_claims_nothing_untested() {
     for (list, part) in [("A1 done\nB2 done\n", "B2"), ("A1 open\n", "A1"), ("A1\n", "neither")] {
         assert!(made(list, test("A1")).1.iter().any(|line| line.contains(part)), "{list}");
     }
+}
+
+#[test]
+fn every_known_option_stands_in_the_reference() {
+    check(reference::undocumented);
+    let lists: String = ["COMMON_OPTIONS", "DISPATCH", "POSTGRES", "COMMON", "KNOWN_OPTIONS"]
+        .map(|name| format!("const {name}: &[&str] = &[\"{name}_A\",\n    \"SECOND\"];\n"))
+        .join("");
+    let kind = "pub const KIND: Kind = Kind {\n    options: &[\"OWN\"],\n};\n";
+    let code = || Source::new("src/a.rs", format!("{lists}{kind}"));
+    let all = "`COMMON_OPTIONS_A` `DISPATCH_A` `POSTGRES_A` `COMMON_A` `KNOWN_OPTIONS_A` `SECOND` `OWN`";
+    let undocumented = |code: Source, text: &str| {
+        reference::undocumented(&[code, Source::new("docs/configuration.md", text.into())])
+    };
+    assert!(undocumented(code(), all).is_empty(), "{:?}", undocumented(code(), all));
+    for name in ["COMMON_OPTIONS_A", "DISPATCH_A", "POSTGRES_A", "COMMON_A", "KNOWN_OPTIONS_A", "OWN"] {
+        let found = undocumented(code(), &all.replace(&format!("`{name}`"), name));
+        assert!(found.len() == 1 && found[0].contains(name), "{name}: {found:?}");
+    }
+    assert_eq!(undocumented(code(), &all.replace("`SECOND`", "")).len(), 5);
+    let renamed = undocumented(Source::new("src/a.rs", kind.into()), all);
+    assert!(renamed.len() == 5 && renamed.iter().all(|line| line.contains("no list")), "{renamed:?}");
 }
 
 #[test]

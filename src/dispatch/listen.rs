@@ -7,8 +7,10 @@
 //! The driver shows no socket, and its notifications arrive only when a statement turns its reactor: hence the look
 //! for the new descriptor, and the empty query of `poll_notifications` when that descriptor is readable.
 
-use super::machine::{Blame, Claim, Deltas, Demand, Event, Fault, Job, Notice, Reply};
-use crate::sql::queue::{Backend, Channel, Claimed, Claims, Held, Listed, Lock, Sight, StageCount, Want};
+use super::machine::fair::Notice;
+use super::machine::{Blame, Claim, Deltas, Demand, Event, Fault, Job, Reply};
+use crate::sql::claim::{Claimed, Claims, Listed, Sight, Want};
+use crate::sql::queue::{Backend, Channel, Held, Lock, StageCount};
 use crate::sql::{Db, Error, Purpose};
 use crate::{exit, sys};
 use std::os::fd::RawFd;
@@ -230,7 +232,7 @@ fn notice(sight: Sight) -> Notice {
 }
 
 fn wants(demand: Vec<Demand>) -> Vec<Want> {
-    let listed = |one: super::machine::Listed| Listed {
+    let listed = |one: super::machine::fair::Listed| Listed {
         sender: one.sender,
         lead_us: one.lead,
         floor: one.floor,

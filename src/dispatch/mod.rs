@@ -45,6 +45,10 @@ fn serve(call: &Invocation) -> Result<u8, u8> {
     crate::config::overlay(&mut conf, &rows);
     let graph = Graph::parse(&conf).map_err(refuse)?;
     warn(&graph.warnings);
+    if graph.stages.is_empty() {
+        let text = "the configuration has no [stage-NAME] section: mail will wait and nothing else";
+        crate::log(crate::Level::Warning, "", text, &[]);
+    }
     let broken = |what: &str, error| fail(exit::FAILURE, &format!("{what}: {error}"));
     let config = options.workers_config.unwrap_or(loaded.path);
     let config = std::path::absolute(&config).map_err(|error| broken("CONFIG_FILE", error))?;

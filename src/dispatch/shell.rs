@@ -157,7 +157,10 @@ impl Shell {
             Action::Close { worker } => self.child(worker, Child::close),
             Action::Kill { worker } => self.child(worker, |child| child.kill()),
             Action::Log { level, stage, message } => log(severity(level), &stage, &message, &[]),
-            Action::Announce(Announcement::Ready) => self.supervisor.say("READY=1"),
+            Action::Announce(Announcement::Ready) => {
+                log(Level::Info, "", "ready", &[]);
+                self.supervisor.say("READY=1");
+            }
             Action::Announce(Announcement::Stopping) => self.supervisor.say("STOPPING=1"),
             Action::Exit { code } => self.exit = Some(code),
         }

@@ -91,9 +91,8 @@ fn send(options: &Options) -> Result<(), Refused> {
         None => format!("{}@{}", user, settings.domain),
     };
     let mut recipients = Recipients { domain: &settings.domain, list: Vec::new(), seen: BTreeSet::new() };
-    for text in &options.recipients {
-        let parsed = address::parse(text).map_err(|error| format!("'{text}' {}", error.0));
-        recipients.add(parsed)?;
+    for address in options.recipients.iter().flat_map(|text| addresses(text)) {
+        recipients.add(address)?;
     }
     let original = input::read_message(&mut std::io::stdin().lock(), settings.size_limit, options.dot_ends)?;
     if options.header_recipients {
@@ -205,9 +204,24 @@ fn sender(text: &str, domain: &str) -> Result<String, Refused> {
     if text.is_empty() || text == "<>" {
         return Ok(String::new());
     }
-    match address::parse(text) {
-        Ok(address) => Ok(qualify(address, domain).to_string()),
-        Err(error) => refuse(exit::DATA, format!("sender '{text}' {}", error.0)),
+    match addresses(text).as_slice() {
+        [Ok(address)] => Ok(qualify(address.clone(), domain).to_string()),
+        [Err(error)] => refuse(exit::DATA, format!("sender {error}")),
+        _ => refuse(exit::DATA, format!("sender '{text}' is more than one address")),
+    }
+}
+
+/// What one argument names: an address as it is, or a list as a header has it, which callers such as cron (`MAILTO=a,b`)
+/// hand on in one piece. Where neither is right, why the first is not.
+fn addresses(text: &str) -> Vec<Result<Address, String>> {
+    let error = match address::parse(text) {
+        Ok(address) => return vec![Ok(address)],
+        Err(error) => error,
+    };
+    let list: Option<Vec<Address>> = address::list(text).into_iter().map(Result::ok).collect();
+    match list.filter(|list| !list.is_empty()) {
+        Some(list) => list.into_iter().map(Ok).collect(),
+        None => vec![Err(format!("'{text}' {}", error.0))],
     }
 }
 
@@ -270,6 +284,31 @@ fn state(options: &Options, user: &str, recipients: usize) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_argument_is_an_address_or_a_list_as_in_a_header() {
+        let all = |text: &str| {
+            let found: Result<Vec<Address>, String> = addresses(text).into_iter().collect();
+            found.map(|list| list.iter().map(Address::to_string).collect::<Vec<_>>().join(" "))
+        };
+        for (text, expected) in [
+            ("ann", "ann"),
+            ("ann,bob", "ann bob"),
+            ("ann@x.example, bob@x.example", "ann@x.example bob@x.example"),
+            ("Ann A <ann@x.example>", "ann@x.example"),
+            ("\"a,b\"@x.example", "\"a,b\"@x.example"),
+        ] {
+            assert_eq!(all(text).as_deref(), Ok(expected), "{text}");
+        }
+        for text in ["", "a b", "ann,", "ann@@x", "ann,b c", "<>", "Ann <>"] {
+            assert!(all(text).is_err() || text == "ann,", "{text}: {:?}", all(text));
+        }
+        assert!(
+            sender("a@b.example,c@d.example", "x")
+                .is_err_and(|refused| refused.message.contains("more than one"))
+        );
+        assert_eq!(sender("Ann <a@b.example>", "x").as_deref(), Ok("a@b.example"));
+    }
 
     #[test]
     fn recipients_are_complete_once_and_not_too_many() {

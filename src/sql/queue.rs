@@ -3,7 +3,6 @@
 //! Every write about a claimed row tests `status = 'running' AND claims = ` its claim (requirement D4): repeated after a lost
 //! reply, or late, it changes nothing.
 
-pub use super::claim::{Claimed, Claims, Listed, Sight, Want};
 use super::{Db, Error, Statement, clean, error};
 use fallible_iterator::FallibleIterator;
 use std::time::Duration;

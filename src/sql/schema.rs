@@ -93,8 +93,7 @@ impl Db {
 
     /// Every file of this release and every installed one, by name.
     pub fn schema_files(&mut self) -> Result<Vec<Installed>, Error> {
-        let (names, checksums) = names_and_checksums();
-        self.query(&CHECK, &[&names, &checksums]).map(|rows| rows.iter().map(installed).collect())
+        self.query(&CHECK, &[]).map(|rows| compare(rows.iter().map(installed).collect()))
     }
 
     /// Installs what is missing, and the functions anew; returns the names of the files that were missing or changed.
@@ -149,12 +148,8 @@ impl Work<'_> {
         if !row.get::<_, bool>(0) {
             return Ok(Vec::new());
         }
-        let (names, checksums) = names_and_checksums();
-        let rows = self
-            .transaction
-            .query(CHECK.text, &[&names, &checksums])
-            .map_err(|error| refused(CHECK.purpose, &error))?;
-        Ok(rows.iter().map(installed).collect())
+        let rows = self.transaction.query(CHECK.text, &[]).map_err(|error| refused(CHECK.purpose, &error))?;
+        Ok(compare(rows.iter().map(installed).collect()))
     }
 
     fn apply(&mut self, file: &File) -> Result<(), Error> {
@@ -185,23 +180,31 @@ fn refused(purpose: &str, error: &postgres::Error) -> Error {
     }
 }
 
-fn names_and_checksums() -> (Vec<&'static str>, Vec<&'static str>) {
-    PATCHES.iter().chain(FUNCTIONS).map(|file| (file.name, file.checksum)).unzip()
-}
-
 fn installed(row: &postgres::Row) -> Installed {
-    let state = match row.get("state") {
-        "same" => State::Same,
-        "changed" => State::Changed,
-        "missing" => State::Missing,
-        _ => State::Foreign,
-    };
     Installed {
-        name: row.get("name"),
-        state,
+        name: row.get("patch"),
+        state: State::Foreign,
         checksum: row.get("checksum"),
         installed_at: row.get("installed_at"),
     }
+}
+
+/// The installed files with their states, and this release's that are missing, by name.
+fn compare(mut files: Vec<Installed>) -> Vec<Installed> {
+    for ours in PATCHES.iter().chain(FUNCTIONS) {
+        match files.iter_mut().find(|file| file.name == ours.name) {
+            Some(file) if file.checksum == ours.checksum => file.state = State::Same,
+            Some(file) => file.state = State::Changed,
+            None => files.push(Installed {
+                name: ours.name.to_owned(),
+                state: State::Missing,
+                checksum: String::new(),
+                installed_at: String::new(),
+            }),
+        }
+    }
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    files
 }
 
 /// What an upgrade cannot mend.

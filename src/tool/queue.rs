@@ -74,7 +74,10 @@ fn parse(args: &[OsString]) -> Result<Request, lexopt::Error> {
                 }
                 filter.status = Some(status);
             }
-            Long("sender") if is_list => filter.sender = Some(value(&mut parser)?),
+            // As the table shows them: `<>` is the null sender.
+            Long("sender") if is_list => {
+                filter.sender = Some(value(&mut parser)?.trim_matches(['<', '>']).to_owned());
+            }
             Long("rcpt") if is_list => filter.recipient = Some(value(&mut parser)?),
             Long("limit") if is_list => {
                 let limit = value(&mut parser)?;

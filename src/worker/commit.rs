@@ -46,6 +46,9 @@ pub struct Head {
     /// The claim that every write is fenced by (D4).
     pub claim: i64,
     pub route: Rc<Route>,
+    /// Envelope sender and recipients in short, for the log line that says where a message went.
+    pub from: String,
+    pub to: String,
     /// Host faults so far at this stage.
     failures: u64,
     /// Since arrival, by the database's clock.
@@ -57,7 +60,12 @@ impl Head {
         let failures = row.state.get("temporary_failures").and_then(Value::as_u64).unwrap_or(0);
         let age_us = row.now_us.saturating_sub(row.received_at_us);
         let age = Duration::from_micros(u64::try_from(age_us).unwrap_or(0));
-        Head { id: row.id, claim: row.claim, route, failures, age }
+        let to = match row.rcpt_to.as_slice() {
+            [] => String::new(),
+            [only] => only.clone(),
+            [first, more @ ..] => format!("{first} +{}", more.len()),
+        };
+        Head { id: row.id, claim: row.claim, route, from: format!("<{}>", row.mail_from), to, failures, age }
     }
 }
 

@@ -217,7 +217,11 @@ impl<S: Store> Worker<'_, S> {
     fn answer(&mut self, asked: Asked, head: &Head, outcome: &Outcome, written: Result<bool, Error>) -> Step {
         match written {
             Ok(true) => {
-                log(Level::Debug, &head.route.stage, way(&outcome.to), &[("id", &head.id)]);
+                // The one line a message that went well leaves in the log of an ordinary day is its end.
+                let level = if outcome.to == Move::Finish { Level::Info } else { Level::Debug };
+                let pairs: [(&str, &dyn Display); 3] =
+                    [("id", &head.id), ("from", &head.from), ("to", &head.to)];
+                log(level, &head.route.stage, way(&outcome.to), &pairs);
                 Step::Answer(status(&outcome.to))
             }
             Ok(false) => gone(asked, &head.route.stage),

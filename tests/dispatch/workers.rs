@@ -297,7 +297,7 @@ fn a_program_of_ours_needs_no_link() {
 fn too_few_descriptors_is_a_cooldown() {
     let world = World::new();
     let options = [("PARALLELISM", "32"), ("QUEUE_LIMIT", "1")];
-    world.stage("init", "echo ready; read id; sleep 0.1; echo 1", &options);
+    world.stage("init", "echo ready; while read id; do sleep 0.1; echo 1; done", &options);
     world.add("init", 60);
     let dispatcher = world.serve_after("ulimit -n 24");
     dispatcher.wait_for_log("Too many open files", PATIENCE);

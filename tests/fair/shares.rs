@@ -1,6 +1,6 @@
 //! Who is served when, in the long run: the goals of fair scheduling on the pure model.
 
-use crate::fair::MAX_SENDERS;
+use crate::fair::share::MAX_SENDERS;
 use crate::world::{MS, Pool, SECOND, World, jain, settings};
 
 const POOL: Pool = Pool { parallelism: 4, queue_limit: 4 };

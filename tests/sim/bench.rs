@@ -1,7 +1,7 @@
 //! One machine under one's own hands: events go in one by one, and every job is answered as a healthy database would,
 //! but for the replies that the test has scripted.
 
-use crate::machine::choose::{self, choose};
+use crate::machine::fair::choose::{self, choose};
 use crate::machine::{
     Action, Claim, Claimed, Demand, Event, Exit, Job, Machine, Micros, Reply, Settings, StageSpec, WorkerId,
 };
@@ -87,8 +87,12 @@ pub fn name(job: &Job) -> &'static str {
 impl Bench {
     /// Not started yet.
     pub fn new(stages: Vec<StageSpec>) -> Bench {
+        Bench::with(settings(), stages)
+    }
+
+    pub fn with(settings: Settings, stages: Vec<StageSpec>) -> Bench {
         Bench {
-            machine: Machine::new(settings(), stages, 7),
+            machine: Machine::new(settings, stages, 7),
             now: 1000 * SECOND,
             pending: Vec::new(),
             top: 0,

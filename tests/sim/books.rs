@@ -87,10 +87,10 @@ impl Life {
         }
     }
 
-    pub fn terminated(&mut self, now: Micros) {
+    pub fn terminated(&mut self, now: Micros, busy: bool) {
         if self.stopping.is_none() {
             self.stopping = Some(now);
-            self.troubled = !self.locked;
+            self.troubled = busy || !self.locked;
         }
     }
 
@@ -226,7 +226,7 @@ impl World {
                 Debt::Strike(Blame::TimedOut) => "end: hang",
                 Debt::Requeue => "end: innocent",
                 Debt::Pause => "end: database lost",
-                Debt::Fail => "end: failed",
+                Debt::Fail => unreachable!("no end fails a row"),
             });
             let own = match debt {
                 Debt::Strike(_) if claim != head => Debt::Requeue,
@@ -248,7 +248,8 @@ impl World {
 
     /// What a worker's end means for its stage.
     fn slow_down(&mut self, process: &Process, exit: Option<Exit>) {
-        if process.stopped || process.asked_to_close.is_some() {
+        // A worker that is asked to end may end as it likes, but not break the protocol.
+        if process.stopped || (process.asked_to_close.is_some() && !process.distrusted) {
             return;
         }
         let by_itself = process.killed_at.is_none();

@@ -1,6 +1,6 @@
 //! The simulated queue: rows as PostgreSQL would keep them, every write fenced, every job all or nothing.
 
-use crate::machine::choose::{self, choose};
+use crate::machine::fair::choose::{self, choose};
 use crate::machine::{Claim, Claimed, Deltas, Demand, Job, Micros, Reply, WorkerId};
 use std::collections::BTreeSet;
 

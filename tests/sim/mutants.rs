@@ -18,8 +18,9 @@ struct Mutant {
 
 /// The tests that take long, and how many seeds the one gets here; the other is left out.
 const RANDOM: &str = "random_worlds";
-const SEQUENCES: &str = "no_short_sequence";
+const SEQUENCES: &str = "sequences::";
 const SEEDS: &str = "150";
+const STEPS: &str = "2000";
 
 const fn mutant(what: &'static str, file: &'static str, from: &'static str, to: &'static str) -> Mutant {
     Mutant { what, file, from, to }
@@ -190,6 +191,15 @@ const MUTANTS: &[Mutant] = &[
     ),
 ];
 
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
@@ -262,7 +272,8 @@ fn passes(program: &Path, number: usize) -> bool {
     let run = |selection: &[&str]| {
         let mut command = Command::new(program);
         command.args(selection).env("PEPSI_MUTANT", number.to_string()).env("PEPSI_SIM_SEEDS", SEEDS);
-        for other in ["PEPSI_SIM_SEED", "PEPSI_SIM_STEPS", "PEPSI_SIM_TRACE", "RUST_BACKTRACE"] {
+        command.env("PEPSI_SIM_STEPS", STEPS);
+        for other in ["PEPSI_SIM_SEED", "PEPSI_SIM_TRACE", "RUST_BACKTRACE"] {
             command.env_remove(other);
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -274,8 +285,9 @@ fn passes(program: &Path, number: usize) -> bool {
 #[test]
 fn every_mutant_is_caught() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("mutants-{}", std::process::id()));
-    let main = copy(Path::new(env!("CARGO_MANIFEST_DIR")), &folder);
-    let program = folder.join("mutants");
+    let folder = Folder(folder);
+    let main = copy(Path::new(env!("CARGO_MANIFEST_DIR")), &folder.0);
+    let program = folder.0.join("mutants");
     compile(&main, &program);
     let next = AtomicUsize::new(0);
     let survivors = Mutex::new(Vec::new());
@@ -296,7 +308,6 @@ fn every_mutant_is_caught() {
             });
         }
     });
-    std::fs::remove_dir_all(&folder).expect("the copy is removed");
     let survivors = survivors.into_inner().expect("nobody panics here");
     assert!(survivors.is_empty(), "not caught: {survivors:#?}");
 }

@@ -4,7 +4,8 @@
 use super::bench::{self, Bench, SECOND, row, stage};
 use super::prng::Prng;
 use super::runs;
-use super::world::{Failure, MILLI, Profile, World};
+use super::server::Failure;
+use super::world::{MILLI, Profile, World};
 use crate::machine::{Action, Claim, Event, Exit, Fault, Job, Machine, Micros, Reply, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,9 @@
 //! Pools, the line protocol's rules and failures, event by event (requirement groups P, R, E).
 
-use super::bench::{Bench, MILLI, SECOND, claim, close, kill, name, requeue, row, send, spawn, stage};
-use crate::machine::{Action, Blame, Event, Exit, Job, WorkerId};
+use super::bench::{
+    Bench, MILLI, SECOND, claim, close, kill, name, requeue, row, send, settings, spawn, stage,
+};
+use crate::machine::{Action, Blame, Event, Exit, Job, Settings, WorkerId};
 
 fn garbage(worker: u64) -> Event {
     Event::Garbage { worker: WorkerId(worker), error: "not a status: \"hello\"".to_owned() }
@@ -47,6 +49,30 @@ fn workers_come_with_work_and_go_without() {
     assert_eq!(bench.pass(4900 * MILLI), []);
     assert_eq!(bench.pass(200 * MILLI), [close(1)]);
     assert_eq!(bench.exits(1, Exit::Code(0)), []);
+}
+
+// Req: P1
+#[test]
+fn a_worker_with_rows_that_wait_for_it_is_not_idle() {
+    let settings = Settings { worker_idle_timeout: 0, ..settings() };
+    let mut bench = Bench::with(settings, vec![stage("init")]);
+    bench.event(Event::Start);
+    bench.arrive(vec![row(1, 0)]);
+    assert_eq!(bench.ready(1), [send(1, &[1])]);
+    assert_eq!(bench.answers(1, 0), [close(1)]);
+}
+
+// Req: R5
+#[test]
+fn an_answer_that_came_before_the_row_was_handed_over_is_not_about_it() {
+    let mut bench = Bench::one();
+    bench.arrive(vec![row(1, 0)]);
+    bench.ready(1);
+    bench.pending.push(row(2, 0));
+    let twice = Event::Answer { worker: WorkerId(1), status: 1, report: Vec::new() };
+    assert_eq!(bench.events(vec![twice.clone(), twice]), [kill(1), spawn(2)]);
+    let fails = |job: &Job| matches!(job, Job::Fail { row, .. } if row.id == 2);
+    assert!(!bench.jobs.iter().any(fails), "{:?}", bench.jobs);
 }
 
 // Req: P1

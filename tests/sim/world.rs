@@ -4,16 +4,14 @@
 //! inbox, as pipes do: while the dispatcher is blocked in a statement nothing of it is heard.
 
 use super::books::Life;
-use super::database::{Database, Herald, Temper};
+use super::database::Database;
 use super::prng::Prng;
 use super::process::{Process, Word};
+use super::server::Failure;
 use crate::machine::{
-    Action, Claim, Event, Exit, Fault, Job, Machine, Micros, Reply, Settings, StageSpec, WorkerId,
+    Action, Claim, Event, Exit, Job, Machine, Micros, Reply, Settings, StageSpec, WorkerId,
 };
 use std::collections::{BTreeMap, VecDeque};
-
-#[path = "shell.rs"]
-mod shell;
 
 pub const MILLI: Micros = 1_000;
 pub const SECOND: Micros = 1_000_000;
@@ -83,16 +81,16 @@ pub struct World {
     pub processes: BTreeMap<WorkerId, Process>,
     pub machine: Option<Machine>,
     pub life: Life,
-    lives: u64,
-    agenda: BTreeMap<(Micros, u64), (u64, Happening)>,
+    pub lives: u64,
+    pub agenda: BTreeMap<(Micros, u64), (u64, Happening)>,
     entries: u64,
-    inbox: VecDeque<Incoming>,
+    pub inbox: VecDeque<Incoming>,
     pub job: Option<Job>,
     pub outage: bool,
     pub overload: bool,
-    rival: bool,
+    pub rival: bool,
     /// The former backend keeps the lock until then.
-    lock_lingers: Micros,
+    pub lock_lingers: Micros,
     pub faults: bool,
     pub steps: u64,
     /// Rounds at the same instant.
@@ -104,15 +102,6 @@ pub struct World {
     pub trace: bool,
     /// How often what was met, to prove that a run means something.
     pub seen: BTreeMap<&'static str, u64>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
-    LostBefore,
-    LostAfter,
-    Conflict,
-    Refused,
-    Overloaded,
 }
 
 impl World {
@@ -191,42 +180,11 @@ impl World {
         self.at(self.now + delay, what);
     }
 
-    fn in_about(&mut self, gap: Micros, what: Happening) {
+    pub fn in_about(&mut self, gap: Micros, what: Happening) {
         if gap > 0 {
             let delay = self.prng.between(1, 2 * gap);
             self.after(delay, what);
         }
-    }
-
-    /// A new dispatcher, with nothing in its memory.
-    fn restart(&mut self) {
-        self.lives += 1;
-        self.processes.clear();
-        self.inbox.clear();
-        self.job = None;
-        self.life = Life::new(self.specs.len());
-        let seed = self.prng.next();
-        self.machine = Some(Machine::new(self.settings.clone(), self.specs.clone(), seed));
-        self.step(Event::Start);
-    }
-
-    /// No more surprises: from now on everything must come to its end.
-    pub fn calm(&mut self) {
-        self.faults = false;
-        self.outage = false;
-        self.overload = false;
-        self.rival = false;
-        self.database.locked = None;
-        self.profile.natures = 0;
-        self.profile.words = 0;
-        self.profile.siblings = 0;
-        self.profile.lost_notifications = 0;
-        self.agenda.retain(|_, (_, what)| {
-            !matches!(
-                what,
-                Happening::Crash | Happening::Terminate | Happening::Insert | Happening::RowLock(_)
-            )
-        });
     }
 
     /// One jump of time with all that happens at its end.
@@ -265,173 +223,78 @@ impl World {
         }
     }
 
-    fn happen(&mut self, what: Happening) {
-        match what {
-            Happening::Insert => self.insert(),
-            Happening::Commit(id) => {
-                self.database.make_pending(id, self.now, Herald::Outside);
-                if !self.prng.chance(self.profile.lost_notifications) {
-                    let delay = self.prng.between(0, 2 * MILLI);
-                    self.after(delay, Happening::Notify);
-                }
-            }
-            Happening::Notify => {
-                if self.life.connected && self.machine.is_some() {
-                    self.inbox.push_back(Incoming::Notified);
-                }
-            }
-            Happening::Outage(on) => {
-                self.outage = on && self.faults;
-                if self.outage {
-                    self.drop_connection();
-                    let end = self.prng.pick(&[50 * MILLI, SECOND, 10 * SECOND, 60 * SECOND]);
-                    self.in_about(end, Happening::Outage(false));
-                } else if self.faults {
-                    self.in_about(self.profile.outage_gap, Happening::Outage(true));
-                }
-            }
-            Happening::Overload(on) => {
-                self.overload = on && self.faults;
-                let gap = if on { 5 * SECOND } else { self.profile.overload_gap };
-                if self.faults {
-                    self.in_about(gap, Happening::Overload(!on));
-                }
-            }
-            Happening::Rival(on) => {
-                self.rival = on && self.faults && !self.life.locked;
-                if self.rival {
-                    self.note("rival");
-                    // Its own start frees every row, ours too.
-                    self.database.perform(&Job::Reconcile { held: Vec::new() }, self.now);
-                }
-                let gap = if on { 8 * SECOND } else { self.profile.rival_gap };
-                if self.faults {
-                    self.in_about(gap, Happening::Rival(!on));
-                }
-            }
-            Happening::RowLock(on) => {
-                let stage = self.prng.below(self.names.len() as u64) as usize;
-                self.database.locked =
-                    self.database.pending[stage].first().copied().filter(|_| on && self.faults);
-                let gap = if on { 3 * SECOND } else { self.profile.lock_gap };
-                if self.faults {
-                    self.in_about(gap, Happening::RowLock(!on));
-                }
-            }
-            Happening::Terminate => {
-                if self.machine.is_some() {
-                    self.inbox.push_back(Incoming::Terminate);
-                }
-                let again = if self.prng.chance(300) { 2 * SECOND } else { self.profile.terminate_gap };
-                self.in_about(again, Happening::Terminate);
-            }
-            Happening::Crash => {
-                self.crash();
-                self.in_about(self.profile.crash_gap, Happening::Crash);
-            }
-            Happening::Restart => {
-                if self.machine.is_none() {
-                    self.restart();
-                }
-            }
-            Happening::Orphan(claim) => {
-                if !self.outage {
-                    let done = self.database.advance(claim, WorkerId(0), self.now);
-                    self.note(if done { "orphan commits" } else { "orphan is fenced" });
-                }
-            }
-            Happening::Effect => self.effect(),
-            Happening::Replied(reply) => {
-                let job = self.job.take().expect("a job is under way");
-                self.before_reply(&job, &reply);
-                self.step(Event::Reply(reply));
-            }
-            Happening::GetsReady(id) => self.gets_ready(id),
-            Happening::Finishes(id, run) => self.finishes(id, run),
-            Happening::Dies(id, exit) => self.dies(id, exit),
-            Happening::Backend(id, claim) => self.backend(id, claim),
-            Happening::Hear(id, word) => self.inbox.push_back(Incoming::Worker(id, word)),
-        }
-    }
-
-    fn insert(&mut self) {
-        if self.database.unfinished < self.profile.backlog {
-            let stages = self.names.len() as u64;
-            let burst = if self.prng.chance(50) { 12 } else { 1 };
-            for _ in 0..burst {
-                let at = self.prng.below(stages) as usize;
-                let temper = if self.prng.chance(self.profile.tempers) {
-                    match self.prng.below(3) {
-                        0 => Temper::Poison(at),
-                        1 => Temper::Tar(at),
-                        _ => Temper::Hopeless(at),
-                    }
-                } else {
-                    Temper::Good
-                };
-                let id = self.database.insert(0, temper);
-                // Ids are given out before the commit: rows do not appear in the order of their ids.
-                let wait = if self.prng.chance(100) { self.prng.between(0, SECOND) } else { 0 };
-                self.after(wait, Happening::Commit(id));
-            }
-        }
-        self.in_about(self.profile.insert_gap, Happening::Insert);
-    }
-
-    /// A few rows of each temper.
-    pub fn populate(&mut self) {
-        let tempers = [
-            Temper::Good,
-            Temper::Good,
-            Temper::Poison(0),
-            Temper::Good,
-            Temper::Tar(1),
-            Temper::Hopeless(2),
-        ];
-        for temper in tempers {
-            let id = self.database.insert(0, temper);
-            self.after(0, Happening::Commit(id));
-        }
-    }
-
-    fn drop_connection(&mut self) {
-        if self.life.connected {
-            self.life.connected = false;
-            self.life.locked = false;
-            self.life.troubled = true;
-            self.lock_lingers = self.now + self.prng.pick(&[0, 0, SECOND]);
-            if self.job.is_none() && self.machine.is_some() {
-                self.inbox.push_back(Incoming::Lost);
-            }
-        }
-    }
-
-    /// SIGKILL: its workers die with it, but what their backends or its own has begun may yet be committed.
-    fn crash(&mut self) {
-        if self.machine.take().is_none() {
+    pub fn deliver(&mut self, incoming: Incoming) {
+        if self.machine.is_none() {
             return;
         }
-        if let Some(job) = self.job.take()
-            && !matches!(job, Job::Connect | Job::Lock)
-            && self.life.connected
-            && self.prng.chance(500)
-        {
-            self.database.perform(&job, self.now);
-        }
-        let running: Vec<Claim> =
-            self.processes.values().filter_map(|process| process.outstanding.front().copied()).collect();
-        for claim in running {
-            if self.prng.chance(500) {
-                let wait = self.prng.between(0, 200 * MILLI);
-                self.after(wait, Happening::Orphan(claim));
+        match incoming {
+            Incoming::Notified => {
+                self.told_all();
+                self.step(Event::Notified);
+            }
+            Incoming::Lost => {
+                // A job that was issued meanwhile finds out by itself.
+                if self.job.is_none() && !self.life.connected {
+                    self.step(Event::ConnectionLost("gone".to_owned()));
+                }
+            }
+            Incoming::Terminate => {
+                self.life.terminated(self.now, self.job.is_some());
+                self.step(Event::Terminate);
+            }
+            Incoming::Worker(worker, word) => {
+                if self.before_word(worker, &word) {
+                    let event = match word.clone() {
+                        Word::SpawnFailed => Event::SpawnFailed { worker, error: "no such file".to_owned() },
+                        Word::Ready => Event::Ready { worker, claims: true },
+                        Word::Answer { status, .. } => Event::Answer { worker, status, report: Vec::new() },
+                        Word::Garbage => Event::Garbage { worker, error: "unreadable".to_owned() },
+                        Word::Closed => Event::Closed { worker },
+                        Word::Exited(exit) => Event::Exited { worker, exit },
+                    };
+                    self.step(event);
+                    self.after_word(worker);
+                }
             }
         }
-        self.note("crash of the dispatcher");
-        self.lives += 1;
-        self.life.connected = false;
-        self.life.locked = false;
-        self.lock_lingers = self.now + self.prng.pick(&[0, 100 * MILLI, 8 * SECOND, 12 * SECOND]);
-        let pause = self.prng.pick(&[10 * MILLI, SECOND, 5 * SECOND]);
-        self.after(pause, Happening::Restart);
+    }
+
+    /// One step of the machine and the actions that follow; how many there were.
+    pub fn step(&mut self, event: Event) -> usize {
+        self.steps += 1;
+        let turn = event == Event::Turn;
+        let Some(machine) = &mut self.machine else { return 0 };
+        let heard = if self.trace { format!("{event:?}") } else { String::new() };
+        let actions = machine.step(self.now, event);
+        let bound = 12 + 4 * (self.processes.len() + self.life.ledger.len());
+        assert!(actions.len() <= bound, "{} actions in one step", actions.len());
+        let count = actions.len();
+        if self.trace && (!turn || count > 0) {
+            println!("{:>12} {heard} -> {actions:?}", self.now);
+        }
+        for action in actions {
+            self.before_action(&action, turn);
+            self.perform(action);
+        }
+        count
+    }
+
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::Job(job) => {
+                assert!(self.job.replace(job).is_none(), "two jobs at once");
+                let delay = self.delay();
+                self.after(delay, Happening::Effect);
+            }
+            Action::Spawn { worker, stage } => {
+                let stage = self.names.iter().position(|name| *name == stage).expect("a stage that exists");
+                self.spawn(worker, stage);
+            }
+            Action::Send { worker, rows } => self.feed(worker, &rows),
+            Action::Close { worker } => self.close(worker),
+            Action::Kill { worker } => self.kill(worker),
+            Action::Log { .. } | Action::Announce(_) => {}
+            Action::Exit { .. } => self.ended(),
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! The dispatcher's statements: lock, notifications, claim, fenced writes, sweep, statistics.
 
 use super::harness::{self, Database, PATIENCE, wait_until};
-use super::sql::queue::{Channel, Claimed, Held, Lock, StageCount, Want};
+use super::sql::claim::{Claimed, Want};
+use super::sql::queue::{Channel, Held, Lock, StageCount};
 use super::sql::{Db, Error, Purpose};
 use super::{admit, claim, claim_one, open, want};
 use serde_json::{Value, json};

@@ -2,7 +2,8 @@
 //! with a deep queue, and with plans made while the table was empty and never analyzed.
 
 use super::harness::{Database, Options, Postgres};
-use super::sql::queue::{Held, Listed, StageCount, Want};
+use super::sql::claim::{Listed, Want};
+use super::sql::queue::{Held, StageCount};
 use super::sql::row::{Content, Load, Move};
 use super::sql::{Db, Purpose};
 use super::{WORKER, admit, claim_one, open, want};

@@ -266,7 +266,10 @@ impl Machine {
     fn upkeep_refused(&mut self, kind: Kind, error: &str) {
         let what = match kind {
             Kind::Reconcile => {
-                self.upkeep.reconcile_refused(self.now, &mut self.chance);
+                // At the end it is tried once; the next start reconciles anyway.
+                if self.stop.is_none() {
+                    self.upkeep.reconcile_refused(self.now, &mut self.chance);
+                }
                 "the reconcile of running rows"
             }
             Kind::Sweep => {

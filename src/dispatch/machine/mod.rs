@@ -10,7 +10,7 @@
 
 mod chance;
 mod claims;
-mod fair;
+pub mod fair;
 mod jobs;
 mod journal;
 mod pool;
@@ -24,9 +24,7 @@ mod verdict;
 mod worker;
 mod writes;
 
-#[cfg(test)]
-pub use fair::choose;
-pub use fair::{Ask, Listed, Notice};
+use fair::{Ask, Notice};
 
 /// Microseconds of the monotonic clock since an origin of the shell's choice.
 pub type Micros = u64;
@@ -389,6 +387,7 @@ impl Machine {
 
     /// The shares of the senders, by stage.
     #[cfg(test)]
+    #[allow(dead_code)]
     pub fn fair(&self) -> &fair::Fair {
         &self.claims.fair
     }

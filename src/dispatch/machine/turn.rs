@@ -121,11 +121,10 @@ impl Machine {
         let idle = self.settings.worker_idle_timeout;
         let stages = self.stages.iter().filter_map(|stage| stage.deadline(idle));
         let timers = stages.chain(self.pressure.deadline()).chain(self.stop_deadline()).min();
-        if self.jobs.is_busy() {
-            return timers;
-        }
-        let jobs = self.wishes().into_iter().flatten().map(|(_, at)| at).min();
-        // Nothing is ever due before now.
-        timers.into_iter().chain(jobs).min().map(|at| at.max(self.now))
+        let wishes = if self.jobs.is_busy() { [None; 6] } else { self.wishes() };
+        let jobs = wishes.into_iter().flatten().map(|(_, at)| at).min();
+        // Nothing is ever due before now, and what is due never (MAX_RUNTIME = forever) is no deadline.
+        let first = timers.into_iter().chain(jobs).min().filter(|at| *at < Micros::MAX);
+        first.map(|at| at.max(self.now))
     }
 }

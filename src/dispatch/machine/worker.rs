@@ -229,7 +229,8 @@ impl Worker {
         if !self.is_open() || self.sent.iter().chain(&self.unsent).any(|row| row.alone) {
             return 0;
         }
-        let left = spec.max_messages.saturating_sub(self.handed_out + self.unsent.len() as u32);
+        let given = self.handed_out.saturating_add(self.unsent.len() as u32);
+        let left = spec.max_messages.saturating_sub(given);
         spec.queue_limit.saturating_sub(self.holds()).min(left)
     }
 
@@ -286,9 +287,10 @@ impl Worker {
                 }
                 (self.since, DEATH_LIMIT)
             }
-            State::Up | State::Retiring => {
-                (self.turned, if self.sent.is_empty() { idle } else { spec.max_runtime })
-            }
+            State::Up | State::Retiring if !self.sent.is_empty() => (self.turned, spec.max_runtime),
+            // It was given rows before it was ready: they are sent by the end of the turn.
+            State::Up | State::Retiring if !self.unsent.is_empty() => return None,
+            State::Up | State::Retiring => (self.turned, idle),
         };
         Some(from.saturating_add(limit))
     }
@@ -412,5 +414,61 @@ fn breach(state: State, input: &Input) -> Option<String> {
         | Input::Retire
         | Input::Stop
         | Input::Kill => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATES: [State; 7] = [
+        State::Starting,
+        State::Up,
+        State::Retiring,
+        State::Closing,
+        State::Mute,
+        State::Dying,
+        State::Broken,
+    ];
+
+    fn inputs() -> Vec<Input> {
+        vec![
+            Input::Ready,
+            Input::Answer { status: 0, report: Vec::new() },
+            Input::Surplus,
+            Input::Garbage("x".to_owned()),
+            Input::Closed,
+            Input::Exited(Exit::Code(0)),
+            Input::Unstartable("x".to_owned()),
+            Input::Expired,
+            Input::Overdue,
+            Input::Idle,
+            Input::Drained,
+            Input::Retire,
+            Input::Stop,
+            Input::Kill,
+        ]
+    }
+
+    // Req: P1
+    // Req: R5
+    #[test]
+    fn a_worker_goes_one_way_and_each_of_its_ends_once() {
+        let rank = |state: State| STATES.iter().position(|other| *other == state).expect("a state");
+        let dead = |state: State| matches!(state, State::Dying | State::Broken);
+        for state in STATES {
+            for input in inputs() {
+                let (after, deed) = next(state, &input);
+                assert!(rank(after) >= rank(state), "{state:?} goes back on {input:?}");
+                assert_eq!(matches!(deed, Deed::Kill(_)), dead(after) && !dead(state), "{state:?} {input:?}");
+                let closes = matches!(deed, Deed::Close | Deed::Dismiss);
+                assert_eq!(closes, after == State::Closing && state != State::Closing, "{state:?} {input:?}");
+                let gone = matches!(input, Input::Exited(_) | Input::Unstartable(_));
+                assert_eq!(gone, deed == Deed::Bury, "{state:?} {input:?}");
+                let breach = matches!(deed, Deed::Kill(Why::Garbled));
+                assert_eq!(breach, after == State::Broken && !dead(state), "{state:?} {input:?}");
+            }
+        }
+        assert_eq!(next(State::Starting, &Input::Ready), (State::Up, Deed::Welcome));
     }
 }

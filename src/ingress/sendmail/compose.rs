@@ -29,6 +29,7 @@ pub struct Facts<'a> {
 
 /// The whole message. `remove_bcc` is for `-t`.
 pub fn compose(original: &[u8], facts: &Facts<'_>, remove_bcc: bool) -> Vec<u8> {
+    let original = without_mbox_line(original);
     let block = header_block(original);
     let mut message = added_fields(block, facts).into_bytes();
     message.reserve(original.len());
@@ -49,7 +50,7 @@ pub fn compose(original: &[u8], facts: &Facts<'_>, remove_bcc: bool) -> Vec<u8> 
 /// The addresses of To, Cc and Bcc; of a message that is sent on, those of Resent-To, Resent-Cc and Resent-Bcc alone.
 /// An error is a clause about one piece of a field.
 pub fn header_recipients(original: &[u8]) -> Vec<Result<Address, String>> {
-    let fields = header::fields(header_block(original));
+    let fields = header::fields(header_block(without_mbox_line(original)));
     let is_resent = fields.iter().any(|field| is_one_of(field, &["Resent-To", "Resent-Cc", "Resent-Bcc"]));
     let names = if is_resent { ["Resent-To", "Resent-Cc", "Resent-Bcc"] } else { ["To", "Cc", "Bcc"] };
     let mut found = Vec::new();
@@ -68,13 +69,26 @@ pub fn header_recipients(original: &[u8]) -> Vec<Result<Address, String>> {
     found
 }
 
-/// The original's own header: empty when its first line is no field. The `From ` line of an mbox file may stand above
-/// the first field and is passed over, as mail readers do; above anything else it is text.
+/// The original without the `From ` lines of an mbox file above its first field: what they say is the envelope's, and below
+/// our fields they would end the header for a strict reader. Above anything else such a line is text.
+fn without_mbox_line(original: &[u8]) -> &[u8] {
+    let is_mbox = |line: &[u8]| line.starts_with(b"From ") || line.starts_with(b">From ");
+    let mut rest = original;
+    while is_mbox(rest) {
+        let end = rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| at + 1);
+        rest = &rest[end..];
+    }
+    if has_field_first(rest) { rest } else { original }
+}
+
+/// The original's own header: empty when its first line is no field.
 fn header_block(original: &[u8]) -> &[u8] {
-    let mut lines = original.split_inclusive(|byte| *byte == b'\n');
-    let is_mbox = |line: &&[u8]| line.starts_with(b"From ") || line.starts_with(b">From ");
-    let first = lines.find(|line| !is_mbox(line)).unwrap_or_default();
-    if header::fields(first).is_empty() { &[] } else { split::split(original).0 }
+    if has_field_first(original) { split::split(original).0 } else { &[] }
+}
+
+fn has_field_first(text: &[u8]) -> bool {
+    let first = text.split_inclusive(|byte| *byte == b'\n').next().unwrap_or_default();
+    !header::fields(first).is_empty()
 }
 
 fn is_one_of(field: &header::Field<'_>, names: &[&str]) -> bool {

@@ -20,7 +20,7 @@ fn composed(original: &[u8], facts: &Facts<'_>, remove_bcc: bool) -> String {
 /// The names of the fields in front of `original`, and what stands between them and it.
 fn added(original: &[u8]) -> (Vec<String>, String) {
     let message = compose(original, &FACTS, false);
-    let front = message.strip_suffix(original).expect("the original stays as it is");
+    let front = message.strip_suffix(without_mbox_line(original)).expect("the original stays as it is");
     let fields = header::fields(front);
     let names = fields.iter().map(|field| String::from_utf8_lossy(field.name).into_owned()).collect();
     let length: usize = fields.iter().map(|field| field.whole.len()).sum();
@@ -38,8 +38,6 @@ fn missing_fields_are_added_in_front() {
         (b"Subject: header alone\r\nDate: x\r\n", &["Date"], ""),
         (b"Subject: unfinished", &[], ""),
         (b"Subject: x\r\nno field\r\nDate: x\r\n\r\n", &["Date"], ""),
-        (b"From ann Mon Nov 30 18:05:39 2026\r\nDate: x\r\n\r\n", &["Date"], ""),
-        (b">From ann\r\nFrom: a@b.example\r\n\r\n", &["From"], ""),
         (b"From now on\r\nit is text\r\n", &[], "\r\n"),
         (b"From now on", &[], "\r\n"),
         (b"\r\nDate: in the body\r\n", &[], ""),
@@ -55,6 +53,25 @@ fn missing_fields_are_added_in_front() {
             all.iter().filter(|name| !present.contains(&name.as_str())).cloned().collect();
         assert_eq!(added(original), (expected, gap.to_owned()), "{:?}", String::from_utf8_lossy(original));
     }
+}
+
+#[test]
+fn the_line_of_an_mbox_file_is_dropped_above_a_field_alone() {
+    for (original, kept) in [
+        (
+            &b"From ann Mon Nov 30 18:05:39 2026\r\nSubject: x\r\n\r\nFrom me\r\n"[..],
+            &b"Subject: x\r\n\r\nFrom me\r\n"[..],
+        ),
+        (b">From ann\r\nFrom bob\r\nFrom: a@b.example\r\n\r\n", b"From: a@b.example\r\n\r\n"),
+    ] {
+        let message = compose(original, &FACTS, false);
+        let text = String::from_utf8_lossy(&message);
+        assert!(message.ends_with(kept) && !text.contains("From ann"), "{text}");
+        let front = &message[..message.len() - kept.len()];
+        assert!(header::fields(front).len() >= 3 && front.ends_with(b"\r\n"), "{text}");
+    }
+    let to = b"From ann\r\nTo: a@b.example\r\n\r\n";
+    assert_eq!(header_recipients(to).len(), 1);
 }
 
 // Req: A8

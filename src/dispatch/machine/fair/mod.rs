@@ -10,7 +10,7 @@
 #[cfg(test)]
 pub mod choose;
 mod reach;
-mod share;
+pub mod share;
 mod stage;
 #[cfg(test)]
 mod tests;
@@ -18,9 +18,6 @@ mod tests;
 use reach::{Look, Reach, Watch};
 use stage::{Outcome, Stage};
 use std::collections::BTreeMap;
-
-#[cfg(test)]
-pub use share::{ASSUMED_AVERAGE, MAX_LEAD, MAX_SENDERS, Sender};
 
 /// Microseconds of the monotonic clock.
 pub type Micros = u64;
@@ -299,7 +296,7 @@ impl Fair {
 
     /// Senders kept for a stage, for who checks them.
     #[cfg(test)]
-    pub fn senders(&self, stage: usize) -> &BTreeMap<String, Sender> {
+    pub fn senders(&self, stage: usize) -> &BTreeMap<String, share::Sender> {
         self.stages[stage].share.senders()
     }
 

@@ -1,6 +1,7 @@
 //! Unit tests of shares, lists and reach; the long run and the SQL function are in tests/fair.rs.
 
 use super::choose::{Row, choose};
+use super::share::{ASSUMED_AVERAGE, MAX_LEAD, MAX_SENDERS};
 use super::*;
 
 const SECOND: Micros = 1_000_000;

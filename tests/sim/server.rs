@@ -1,105 +1,30 @@
-//! The simulated shell: what the world hands to the machine, and what becomes of the machine's actions.
-//!
-//! It does what the real one does: a job is performed at once and its reply stepped in the same turn, and what a worker says
-//! meanwhile waits in the inbox.
+//! The simulated server's side of a job: when it takes effect, how it fails, and what is told by its reply.
 
-use super::*;
+use super::world::{Happening, MILLI, SECOND, World};
+use crate::machine::{Demand, Fault, Job, Micros, Reply};
+
+/// How a job fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    LostBefore,
+    LostAfter,
+    Conflict,
+    Refused,
+    Overloaded,
+}
 
 impl World {
-    /// The machine has ended by itself; the service manager starts it again.
-    pub fn ended(&mut self) {
-        self.machine = None;
-        self.lives += 1;
-        self.life.connected = false;
-        self.life.locked = false;
-        self.after(2 * SECOND, Happening::Restart);
-    }
-
-    pub(super) fn deliver(&mut self, incoming: Incoming) {
-        if self.machine.is_none() {
-            return;
-        }
-        match incoming {
-            Incoming::Notified => {
-                self.told_all();
-                self.step(Event::Notified);
-            }
-            Incoming::Lost => {
-                // A job that was issued meanwhile finds out by itself.
-                if self.job.is_none() && !self.life.connected {
-                    self.step(Event::ConnectionLost("gone".to_owned()));
-                }
-            }
-            Incoming::Terminate => {
-                self.life.terminated(self.now);
-                self.step(Event::Terminate);
-            }
-            Incoming::Worker(worker, word) => {
-                if self.before_word(worker, &word) {
-                    let event = match word.clone() {
-                        Word::SpawnFailed => Event::SpawnFailed { worker, error: "no such file".to_owned() },
-                        Word::Ready => Event::Ready { worker, claims: true },
-                        Word::Answer { status, .. } => Event::Answer { worker, status, report: Vec::new() },
-                        Word::Garbage => Event::Garbage { worker, error: "unreadable".to_owned() },
-                        Word::Closed => Event::Closed { worker },
-                        Word::Exited(exit) => Event::Exited { worker, exit },
-                    };
-                    self.step(event);
-                    self.after_word(worker);
-                }
-            }
-        }
-    }
-
-    /// One step of the machine and the actions that follow; how many there were.
-    pub fn step(&mut self, event: Event) -> usize {
-        self.steps += 1;
-        let turn = event == Event::Turn;
-        let Some(machine) = &mut self.machine else { return 0 };
-        let heard = if self.trace { format!("{event:?}") } else { String::new() };
-        let actions = machine.step(self.now, event);
-        let bound = 12 + 4 * (self.processes.len() + self.life.ledger.len());
-        assert!(actions.len() <= bound, "{} actions in one step", actions.len());
-        let count = actions.len();
-        if self.trace && (!turn || count > 0) {
-            println!("{:>12} {heard} -> {actions:?}", self.now);
-        }
-        for action in actions {
-            self.before_action(&action, turn);
-            self.perform(action);
-        }
-        count
-    }
-
-    fn perform(&mut self, action: Action) {
-        match action {
-            Action::Job(job) => {
-                assert!(self.job.replace(job).is_none(), "two jobs at once");
-                let delay = self.delay();
-                self.after(delay, Happening::Effect);
-            }
-            Action::Spawn { worker, stage } => {
-                let stage = self.names.iter().position(|name| *name == stage).expect("a stage that exists");
-                self.spawn(worker, stage);
-            }
-            Action::Send { worker, rows } => self.feed(worker, &rows),
-            Action::Close { worker } => self.close(worker),
-            Action::Kill { worker } => self.kill(worker),
-            Action::Log { .. } | Action::Announce(_) => {}
-            Action::Exit { .. } => self.ended(),
-        }
-    }
-
-    fn delay(&mut self) -> Micros {
+    pub fn delay(&mut self) -> Micros {
         if self.faults && self.prng.chance(10) {
-            // A statement that waits for something.
+            // A statement that waits for something; the end of a dispatcher may not outwait it.
+            self.life.troubled = true;
             return self.prng.between(MILLI, 3 * SECOND);
         }
         self.prng.between(20, 500)
     }
 
     /// The job takes effect at the server, or does not.
-    pub(super) fn effect(&mut self) {
+    pub fn effect(&mut self) {
         let job = self.job.clone().expect("a job is under way");
         self.jobs += 1;
         let failure = match self.fail_job {
@@ -182,7 +107,7 @@ impl World {
     }
 
     /// Whether the claim would wait for a row that somebody holds locked.
-    fn blocked(&self, demand: &[crate::machine::Demand], touched: &[i64]) -> bool {
+    fn blocked(&self, demand: &[Demand], touched: &[i64]) -> bool {
         self.database.locked.is_some_and(|id| self.database.would_take(demand, touched, id))
     }
 

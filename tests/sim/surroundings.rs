@@ -1,0 +1,218 @@
+//! What happens to a world from outside: rows come, the database goes, dispatchers are told to end, killed and started.
+
+use super::books::Life;
+use super::database::{Herald, Temper};
+use super::world::{Happening, Incoming, MILLI, SECOND, World};
+use crate::machine::{Claim, Event, Job, Machine, WorkerId};
+
+impl World {
+    /// A new dispatcher, with nothing in its memory.
+    pub fn restart(&mut self) {
+        self.lives += 1;
+        self.processes.clear();
+        self.inbox.clear();
+        self.job = None;
+        self.life = Life::new(self.specs.len());
+        let seed = self.prng.next();
+        self.machine = Some(Machine::new(self.settings.clone(), self.specs.clone(), seed));
+        self.step(Event::Start);
+    }
+
+    /// No more surprises: from now on everything must come to its end.
+    pub fn calm(&mut self) {
+        self.faults = false;
+        self.outage = false;
+        self.overload = false;
+        self.rival = false;
+        self.database.locked = None;
+        self.profile.natures = 0;
+        self.profile.words = 0;
+        self.profile.siblings = 0;
+        self.profile.lost_notifications = 0;
+        self.agenda.retain(|_, (_, what)| {
+            !matches!(
+                what,
+                Happening::Crash | Happening::Terminate | Happening::Insert | Happening::RowLock(_)
+            )
+        });
+    }
+
+    pub fn happen(&mut self, what: Happening) {
+        match what {
+            Happening::Insert => self.insert(),
+            Happening::Commit(id) => {
+                self.database.make_pending(id, self.now, Herald::Outside);
+                if !self.prng.chance(self.profile.lost_notifications) {
+                    let delay = self.prng.between(0, 2 * MILLI);
+                    self.after(delay, Happening::Notify);
+                }
+            }
+            Happening::Notify => {
+                if self.life.connected && self.machine.is_some() {
+                    self.inbox.push_back(Incoming::Notified);
+                }
+            }
+            Happening::Outage(on) => {
+                self.outage = on && self.faults;
+                if self.outage {
+                    self.drop_connection();
+                    let end = self.prng.pick(&[50 * MILLI, SECOND, 10 * SECOND, 60 * SECOND]);
+                    self.in_about(end, Happening::Outage(false));
+                } else if self.faults {
+                    self.in_about(self.profile.outage_gap, Happening::Outage(true));
+                }
+            }
+            Happening::Overload(on) => {
+                self.overload = on && self.faults;
+                let gap = if on { 5 * SECOND } else { self.profile.overload_gap };
+                if self.faults {
+                    self.in_about(gap, Happening::Overload(!on));
+                }
+            }
+            Happening::Rival(on) => {
+                self.rival = on && self.faults && !self.life.locked;
+                if self.rival {
+                    self.note("rival");
+                    // Its own start frees every row, ours too.
+                    self.database.perform(&Job::Reconcile { held: Vec::new() }, self.now);
+                }
+                let gap = if on { 8 * SECOND } else { self.profile.rival_gap };
+                if self.faults {
+                    self.in_about(gap, Happening::Rival(!on));
+                }
+            }
+            Happening::RowLock(on) => {
+                let stage = self.prng.below(self.names.len() as u64) as usize;
+                self.database.locked =
+                    self.database.pending[stage].first().copied().filter(|_| on && self.faults);
+                let gap = if on { 3 * SECOND } else { self.profile.lock_gap };
+                if self.faults {
+                    self.in_about(gap, Happening::RowLock(!on));
+                }
+            }
+            Happening::Terminate => {
+                if self.machine.is_some() {
+                    self.inbox.push_back(Incoming::Terminate);
+                }
+                let again = if self.prng.chance(300) { 2 * SECOND } else { self.profile.terminate_gap };
+                self.in_about(again, Happening::Terminate);
+            }
+            Happening::Crash => {
+                self.crash();
+                self.in_about(self.profile.crash_gap, Happening::Crash);
+            }
+            Happening::Restart => {
+                if self.machine.is_none() {
+                    self.restart();
+                }
+            }
+            Happening::Orphan(claim) => {
+                if !self.outage {
+                    let done = self.database.advance(claim, WorkerId(0), self.now);
+                    self.note(if done { "orphan commits" } else { "orphan is fenced" });
+                }
+            }
+            Happening::Effect => self.effect(),
+            Happening::Replied(reply) => {
+                let job = self.job.take().expect("a job is under way");
+                self.before_reply(&job, &reply);
+                self.step(Event::Reply(reply));
+            }
+            Happening::GetsReady(id) => self.gets_ready(id),
+            Happening::Finishes(id, run) => self.finishes(id, run),
+            Happening::Dies(id, exit) => self.dies(id, exit),
+            Happening::Backend(id, claim) => self.backend(id, claim),
+            Happening::Hear(id, word) => self.inbox.push_back(Incoming::Worker(id, word)),
+        }
+    }
+
+    fn insert(&mut self) {
+        if self.database.unfinished < self.profile.backlog {
+            let stages = self.names.len() as u64;
+            let burst = if self.prng.chance(50) { 12 } else { 1 };
+            for _ in 0..burst {
+                let at = self.prng.below(stages) as usize;
+                let temper = if self.prng.chance(self.profile.tempers) {
+                    match self.prng.below(3) {
+                        0 => Temper::Poison(at),
+                        1 => Temper::Tar(at),
+                        _ => Temper::Hopeless(at),
+                    }
+                } else {
+                    Temper::Good
+                };
+                let id = self.database.insert(0, temper);
+                // Ids are given out before the commit: rows do not appear in the order of their ids.
+                let wait = if self.prng.chance(100) { self.prng.between(0, SECOND) } else { 0 };
+                self.after(wait, Happening::Commit(id));
+            }
+        }
+        self.in_about(self.profile.insert_gap, Happening::Insert);
+    }
+
+    /// A few rows of each temper.
+    pub fn populate(&mut self) {
+        let tempers = [
+            Temper::Good,
+            Temper::Good,
+            Temper::Poison(0),
+            Temper::Good,
+            Temper::Tar(1),
+            Temper::Hopeless(2),
+        ];
+        for temper in tempers {
+            let id = self.database.insert(0, temper);
+            self.after(0, Happening::Commit(id));
+        }
+    }
+
+    fn drop_connection(&mut self) {
+        if self.life.connected {
+            self.life.connected = false;
+            self.life.locked = false;
+            self.life.troubled = true;
+            self.lock_lingers = self.now + self.prng.pick(&[0, 0, SECOND]);
+            if self.job.is_none() && self.machine.is_some() {
+                self.inbox.push_back(Incoming::Lost);
+            }
+        }
+    }
+
+    /// SIGKILL: its workers die with it, but what their backends or its own has begun may yet be committed.
+    fn crash(&mut self) {
+        if self.machine.take().is_none() {
+            return;
+        }
+        if let Some(job) = self.job.take()
+            && !matches!(job, Job::Connect | Job::Lock)
+            && self.life.connected
+            && self.prng.chance(500)
+        {
+            self.database.perform(&job, self.now);
+        }
+        let running: Vec<Claim> =
+            self.processes.values().filter_map(|process| process.outstanding.front().copied()).collect();
+        for claim in running {
+            if self.prng.chance(500) {
+                let wait = self.prng.between(0, 200 * MILLI);
+                self.after(wait, Happening::Orphan(claim));
+            }
+        }
+        self.note("crash of the dispatcher");
+        self.lives += 1;
+        self.life.connected = false;
+        self.life.locked = false;
+        self.lock_lingers = self.now + self.prng.pick(&[0, 100 * MILLI, 8 * SECOND, 12 * SECOND]);
+        let pause = self.prng.pick(&[10 * MILLI, SECOND, 5 * SECOND]);
+        self.after(pause, Happening::Restart);
+    }
+
+    /// The machine has ended by itself; the service manager starts it again.
+    pub fn ended(&mut self) {
+        self.machine = None;
+        self.lives += 1;
+        self.life.connected = false;
+        self.life.locked = false;
+        self.after(2 * SECOND, Happening::Restart);
+    }
+}
