@@ -104,8 +104,8 @@ impl Queue {
     /// One claim: how long it took, and the senders of what was claimed and is gone again.
     fn step(&mut self, capacity: u32) -> (f64, Vec<String>) {
         // Whoever added rows notified.
-        self.fair.expose();
         let now = self.now();
+        self.fair.expose(now);
         let begin = Instant::now();
         let (demands, touched) = self.fair.demand(now, &[capacity], false);
         let reply = self.claim.run(&mut self.database.client, &[STAGE], &demands, &touched, false);

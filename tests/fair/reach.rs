@@ -80,7 +80,7 @@ impl Pipeline {
         self.messages.insert(self.top, Message { stage: 0, sender: sender.clone(), place });
         if !late {
             self.entries[0].insert(self.top, sender);
-            self.fair.expose();
+            self.fair.expose(self.now);
         }
     }
 
@@ -96,12 +96,12 @@ impl Pipeline {
             if comes {
                 message.place = Place::Waits;
                 self.entries[message.stage].insert(*id, message.sender.clone());
-                self.fair.expose();
+                self.fair.expose(self.now);
             }
         }
         if self.now >= self.heartbeat {
             self.heartbeat = self.now + HEARTBEAT;
-            self.fair.expose();
+            self.fair.beat();
         }
     }
 

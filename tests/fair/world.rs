@@ -108,7 +108,7 @@ impl World {
                     claimed: None,
                     finished: None,
                 });
-                self.fair.expose();
+                self.fair.expose(self.now);
             }
             Event::Finishes { id } => {
                 let spent = self.now - self.running.remove(&id).expect("it runs");

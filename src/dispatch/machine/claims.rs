@@ -51,8 +51,8 @@ impl Claims {
     }
 
     /// Others made rows pending.
-    pub(super) fn expose(&mut self) {
-        self.fair.expose();
+    pub(super) fn expose(&mut self, now: Micros) {
+        self.fair.expose(now);
         self.want();
     }
 

@@ -136,7 +136,7 @@ impl Machine {
                 fits(&[Kind::Sweep]);
                 self.upkeep.swept(self.now, moved, due_in);
                 if moved > 0 {
-                    self.claims.expose();
+                    self.claims.expose(self.now);
                 }
             }
             Reply::Done => self.done(fits(&[Kind::Write, Kind::Reconcile, Kind::Flush, Kind::Bodies])),
@@ -218,7 +218,7 @@ impl Machine {
             }
             Kind::Reconcile => {
                 self.upkeep.reconciled();
-                self.claims.expose();
+                self.claims.expose(self.now);
                 if !self.jobs.announced && self.stop.is_none() {
                     self.jobs.announced = true;
                     self.actions.push(Action::Announce(Announcement::Ready));

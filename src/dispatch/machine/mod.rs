@@ -361,7 +361,7 @@ impl Machine {
             }
             Event::Reply(reply) => self.reply(reply),
             Event::ConnectionLost(error) => self.connection_lost(error),
-            Event::Notified => self.claims.expose(),
+            Event::Notified => self.claims.expose(now),
             Event::SpawnFailed { worker, error } => self.worker(worker, worker::Input::Unstartable(error)),
             Event::Ready { worker, claims: _ } => self.worker(worker, worker::Input::Ready),
             Event::Answer { worker, status, report } => {

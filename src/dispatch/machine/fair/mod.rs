@@ -119,7 +119,8 @@ struct Charge {
 #[derive(Clone, Debug)]
 struct Asked {
     ask: Ask,
-    look: Look,
+    /// None without capacity.
+    look: Option<Look>,
 }
 
 #[derive(Clone, Debug)]
@@ -176,14 +177,14 @@ impl Fair {
         assert!(capacities.len() == self.stages.len(), "a capacity for each stage");
         let (touched, too_many) = self.watch.tell();
         if too_many {
-            self.expose();
+            self.expose(now);
         }
         let step = self.step(now);
-        let rounds = now >= self.watch.rounds_from();
+        let rest_until = self.watch.rest_until();
         for (stage, capacity) in self.stages.iter_mut().zip(capacities) {
             stage.share.decay(step);
-            let look = stage.reach.look(rounds);
-            let ask = stage.ask(&self.settings, (*capacity).min(MAX_CAPACITY), &look);
+            let look = (*capacity > 0).then(|| stage.reach.look(now, rest_until));
+            let ask = stage.ask(&self.settings, (*capacity).min(MAX_CAPACITY), look.as_ref());
             self.asked.push(Asked { ask, look });
         }
         self.issued = now;
@@ -196,6 +197,8 @@ impl Fair {
         self.ended(now);
         let step = self.step(now);
         let settled = self.watch.settled(self.issued);
+        // A row that was locked may have been passed over: then nothing is known of the others.
+        let is_proof = !self.skipping;
         let mut rows: Vec<Vec<Taken<'_>>> = vec![Vec::new(); self.stages.len()];
         for row in taken {
             rows[row.stage].push(*row);
@@ -208,12 +211,16 @@ impl Fair {
             let stage = &mut self.stages[index];
             stage.share.decay(step);
             let outcome = Outcome::new(&rows[index], &seen[index]);
-            if asked.ask.capacity > 0 && !self.skipping {
-                stage.reach.found(&asked.look, outcome.found(&asked.ask), settled, top);
+            if let Some(look) = &asked.look {
+                if is_proof {
+                    stage.reach.found(look, outcome.found(&asked.ask), settled, top);
+                } else {
+                    stage.reach.missed(look);
+                }
             }
             outcome.seen.values().for_each(|id| stage.reach.lower(*id));
             if self.settings.fair {
-                stage.note(&self.settings, &asked.ask, &outcome, self.skipping);
+                stage.note(now, &self.settings, &asked.ask, &outcome, is_proof);
                 let amount = stage.share.average();
                 for row in &rows[index] {
                     stage.share.charge(row.sender, amount);
@@ -223,11 +230,11 @@ impl Fair {
                 stage.share.forget();
             }
         }
-        if self.skipping {
+        if is_proof {
+            self.watch.heard();
+        } else {
             // What is locked may stay so for long: rounds go on later, and not as often as they find that out.
             self.watch.rest(now);
-        } else {
-            self.watch.heard();
         }
         self.watch.top(now, top);
     }
@@ -236,13 +243,21 @@ impl Fair {
     pub fn not_claimed(&mut self, now: Micros) {
         if !self.asked.is_empty() {
             self.ended(now);
-            self.asked.clear();
         }
+        self.forget_asked();
         self.watch.unheard();
     }
 
+    fn forget_asked(&mut self) {
+        for (stage, asked) in self.stages.iter_mut().zip(std::mem::take(&mut self.asked)) {
+            if let Some(look) = &asked.look {
+                stage.reach.missed(look);
+            }
+        }
+    }
+
     fn ended(&mut self, now: Micros) {
-        let with_round = self.asked.iter().any(|asked| asked.ask.capacity > 0 && asked.look.cursor.is_some());
+        let with_round = self.asked.iter().any(|asked| asked.look.as_ref().is_some_and(Look::is_of_round));
         self.watch.claim_took(now, now.saturating_sub(self.issued), with_round);
     }
 
@@ -270,13 +285,13 @@ impl Fair {
     }
 
     /// Others may have made any rows pending: a notification.
-    pub fn expose(&mut self) {
-        self.stages.iter_mut().for_each(|stage| stage.reach.expose());
+    pub fn expose(&mut self, now: Micros) {
+        self.stages.iter_mut().for_each(|stage| stage.reach.expose(now));
     }
 
     /// The heartbeat, for notifications that were lost.
     pub fn beat(&mut self) {
-        self.stages.iter_mut().for_each(|stage| stage.reach.beat());
+        self.stages.iter_mut().for_each(|stage| stage.reach.overdue());
     }
 
     /// A new connection.
@@ -290,8 +305,9 @@ impl Fair {
 
     /// From when a claim with that capacity would go on with a round that is not over; None: with none.
     pub fn round_wish(&self, capacities: &[u32]) -> Option<Micros> {
-        let open = |(stage, capacity): (&Stage, &u32)| *capacity > 0 && !stage.reach.is_round_over();
-        self.stages.iter().zip(capacities).any(open).then(|| self.watch.rounds_from())
+        let rest_until = self.watch.rest_until();
+        let open = self.stages.iter().zip(capacities).filter(|(_, capacity)| **capacity > 0);
+        open.filter_map(|(stage, _)| stage.reach.wish(rest_until)).min()
     }
 
     /// Senders kept for a stage, for who checks them.

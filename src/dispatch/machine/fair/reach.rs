@@ -19,38 +19,30 @@ const LAG: Micros = 1_000_000;
 /// At most so many greatest ids are remembered for `LAG`.
 const TOPS: usize = 20;
 /// After a part of a round there is none for so many times what it took longer than a claim without.
-const PAUSE: Micros = 32;
+const REST: Micros = 32;
 /// But no longer than this.
-const LONGEST_PAUSE: Micros = 10_000_000;
+const LONGEST_REST: Micros = 10_000_000;
 /// What such a claim is thought to take before there was one.
 const USUAL: Micros = 1_000;
 const USUAL_OVER: Micros = 8;
 /// At most so many ids are looked up by one claim; with more a round finds them.
 const MAX_TOUCHED: usize = 1024;
 
-/// How far the round of a stage is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Round {
-    Over,
-    /// To begin.
-    Due,
-    /// Senders up to this one are visited.
-    Visited(String),
-}
-
 /// One stage.
 #[derive(Clone, Debug)]
 pub struct Reach {
-    /// Senders matter, so a round visits them.
+    /// Senders matter, so they are visited.
     visits: bool,
     floor: i64,
     /// Rows from here on may be of senders not known; None until the first claim told how far ids go.
     mark: Option<i64>,
-    round: Round,
-    /// Something happened behind the round's back: another one after it.
+    /// Rows may lie below the floor, and are looked for by then at the latest, even if others go on with their rounds
+    /// meanwhile.
+    exposed: Option<Micros>,
+    /// Visits are under way, and got as far as this sender.
+    visited: Option<String>,
+    /// Something happened behind their back: they begin again after the last.
     again: bool,
-    /// A heartbeat: the next claim begins a round, whatever it costs.
-    beat: bool,
 }
 
 /// What a claim looked at, of one stage.
@@ -58,8 +50,10 @@ pub struct Reach {
 pub struct Look {
     pub floor: i64,
     pub mark: i64,
-    /// Where the round goes on; None: this claim has no part in it.
+    /// Where the visits go on; None: this claim makes none.
     pub cursor: Option<String>,
+    /// It looks from the first entry, and by then at the latest it had to.
+    exposed: Option<Micros>,
 }
 
 /// What it found.
@@ -73,23 +67,38 @@ pub struct Found {
     pub fifo_alone: bool,
 }
 
+impl Look {
+    /// Whether it is more than a claim has to look at.
+    pub fn is_of_round(&self) -> bool {
+        self.exposed.is_some() || self.cursor.is_some()
+    }
+}
+
 impl Reach {
+    /// Nothing is known: a round begins at once.
     pub fn new(visits: bool) -> Reach {
-        Reach { visits, floor: 0, mark: None, round: Round::Due, again: false, beat: false }
+        let mut reach = Reach { visits, floor: 0, mark: None, exposed: None, visited: None, again: false };
+        reach.overdue();
+        reach
     }
 
     /// Others may have made any row pending.
-    pub fn expose(&mut self) {
-        match self.round {
-            Round::Over | Round::Due => self.round = Round::Due,
-            Round::Visited(_) => self.again = true,
-        }
+    pub fn expose(&mut self, now: Micros) {
+        self.expose_by(now.saturating_add(LONGEST_REST));
     }
 
-    /// Nothing may stay unseen for longer than a heartbeat.
-    pub fn beat(&mut self) {
-        self.round = Round::Due;
-        self.beat = true;
+    /// They may have done so long ago.
+    pub fn overdue(&mut self) {
+        self.expose_by(0);
+    }
+
+    fn expose_by(&mut self, latest: Micros) {
+        self.exposed = Some(self.exposed.map_or(latest, |exposed| exposed.min(latest)));
+        if self.visited.is_some() {
+            self.again = true;
+        } else if self.visits {
+            self.visited = Some(String::new());
+        }
     }
 
     /// A row with this id is known to wait.
@@ -97,18 +106,28 @@ impl Reach {
         self.floor = self.floor.min(id);
     }
 
-    pub fn is_round_over(&self) -> bool {
-        self.round == Round::Over
+    /// From when a claim would go on with the round; None: it is over.
+    pub fn wish(&self, rest_until: Micros) -> Option<Micros> {
+        let exposed = self.exposed.map(|latest| latest.min(rest_until));
+        let visits = self.visited.as_ref().map(|_| rest_until);
+        exposed.into_iter().chain(visits).min()
     }
 
-    pub fn look(&self, round_is_due: bool) -> Look {
-        let mark = self.mark.unwrap_or(i64::MAX);
-        match &self.round {
-            Round::Due if round_is_due || self.beat => Look { floor: 0, mark, cursor: Some(String::new()) },
-            Round::Visited(sender) if round_is_due => {
-                Look { floor: self.floor, mark, cursor: Some(sender.clone()) }
-            }
-            Round::Over | Round::Due | Round::Visited(_) => Look { floor: self.floor, mark, cursor: None },
+    /// What the next claim looks at. Rows that become exposed while it is under way are for the one after it.
+    pub fn look(&mut self, now: Micros, rest_until: Micros) -> Look {
+        let exposed = self.exposed.take_if(|latest| now >= rest_until.min(*latest));
+        Look {
+            floor: if exposed.is_some() { 0 } else { self.floor },
+            mark: self.mark.unwrap_or(i64::MAX),
+            cursor: self.visited.clone().filter(|_| now >= rest_until),
+            exposed,
+        }
+    }
+
+    /// That claim did not come about.
+    pub fn missed(&mut self, look: &Look) {
+        if let Some(latest) = look.exposed {
+            self.expose_by(latest);
         }
     }
 
@@ -125,22 +144,17 @@ impl Reach {
             (Some(_), Some(next)) => Some(next),
             (Some(mark), None) => Some(mark.max(beyond)),
         };
-        if look.cursor.is_none() {
-            return;
-        }
-        self.beat = false;
-        let next = match (found.floor, found.cursor) {
+        let Some(cursor) = &look.cursor else { return };
+        self.visited = match (found.floor, found.cursor) {
             // All were taken, whoever sent them.
             (None, _) => None,
-            // Nobody was visited, but the floor is right now.
-            (Some(_), None) if found.fifo_alone && self.visits => look.cursor.clone(),
-            (Some(_), cursor) => cursor,
+            // Nobody was visited.
+            (Some(_), None) if found.fifo_alone => Some(cursor.clone()),
+            (Some(_), next) => next,
         };
-        self.round = match next {
-            Some(sender) => Round::Visited(sender),
-            None if std::mem::take(&mut self.again) => Round::Due,
-            None => Round::Over,
-        };
+        if self.visited.is_none() && std::mem::take(&mut self.again) {
+            self.visited = Some(String::new());
+        }
     }
 }
 
@@ -155,7 +169,7 @@ pub struct Watch {
     overflowed: bool,
     /// What a claim without a part of a round takes.
     usual: Option<Micros>,
-    pause_until: Micros,
+    rest_until: Micros,
 }
 
 impl Watch {
@@ -205,15 +219,15 @@ impl Watch {
     }
 
     /// When rounds may go on.
-    pub fn rounds_from(&self) -> Micros {
-        self.pause_until
+    pub fn rest_until(&self) -> Micros {
+        self.rest_until
     }
 
     /// A claim took that long, with a part of a round or without.
     pub fn claim_took(&mut self, now: Micros, took: Micros, with_round: bool) {
         if with_round {
             let more = took.saturating_sub(self.usual.unwrap_or(USUAL));
-            self.pause_until = now.saturating_add(more.saturating_mul(PAUSE).min(LONGEST_PAUSE));
+            self.rest_until = now.saturating_add(more.saturating_mul(REST).min(LONGEST_REST));
         } else {
             let usual = self.usual.unwrap_or(took);
             self.usual = Some(usual - usual / USUAL_OVER + took / USUAL_OVER);
@@ -222,7 +236,7 @@ impl Watch {
 
     /// No rounds for a while.
     pub fn rest(&mut self, now: Micros) {
-        self.pause_until = now.saturating_add(LONGEST_PAUSE);
+        self.rest_until = now.saturating_add(LONGEST_REST);
     }
 
     /// A new connection, another time: nothing of the old is known.

@@ -73,16 +73,15 @@ impl Stage {
         Stage { share: Share::default(), reach: Reach::new(fair), owed: 0 }
     }
 
-    pub fn ask(&self, settings: &Settings, capacity: u32, look: &Look) -> Ask {
-        let mut ask = Ask {
-            capacity,
-            fifo_slots: capacity,
-            average: whole(self.share.average()),
-            floor: look.floor,
-            mark: look.mark,
-            ..Ask::default()
-        };
-        if capacity == 0 || !settings.fair {
+    /// What the claim asks for; without a look nothing is claimed here.
+    pub fn ask(&self, settings: &Settings, capacity: u32, look: Option<&Look>) -> Ask {
+        let mut ask = Ask { average: whole(self.share.average()), ..Ask::default() };
+        let Some(look) = look else { return ask };
+        ask.capacity = capacity;
+        ask.fifo_slots = capacity;
+        ask.floor = look.floor;
+        ask.mark = look.mark;
+        if !settings.fair {
             return ask;
         }
         ask.fifo_slots = self.fifo_slots(settings, capacity);
@@ -142,14 +141,21 @@ impl Stage {
     }
 
     /// What the outcome says about who waits, and where their count begins. Charges come after.
-    pub fn note(&mut self, settings: &Settings, ask: &Ask, outcome: &Outcome<'_>, skipping: bool) {
-        if ask.capacity > 0 && outcome.floor.is_none() && !skipping {
+    pub fn note(
+        &mut self,
+        now: Micros,
+        settings: &Settings,
+        ask: &Ask,
+        outcome: &Outcome<'_>,
+        is_proof: bool,
+    ) {
+        if ask.capacity > 0 && outcome.floor.is_none() && is_proof {
             self.share.none_waits();
         } else {
-            self.correct(ask, outcome, skipping);
+            self.correct(now, ask, outcome, is_proof);
             if !self.share.waiting(&outcome.seen) {
                 // Those for whom there was no room have to be found again.
-                self.reach.expose();
+                self.reach.expose(now);
             }
         }
         if ask.capacity > 0 {
@@ -160,11 +166,11 @@ impl Stage {
     }
 
     /// More waits than was taken: where the rest of each sender begins whose rows were read.
-    fn correct(&mut self, ask: &Ask, outcome: &Outcome<'_>, skipping: bool) {
+    fn correct(&mut self, now: Micros, ask: &Ask, outcome: &Outcome<'_>, is_proof: bool) {
         for listed in &ask.senders {
             let Some(floor) = listed.floor else { continue };
             // With FIFO slots alone nobody's rows were read; a row that was locked may have been passed over.
-            if ask.fifo_slots < ask.capacity && !skipping {
+            if ask.fifo_slots < ask.capacity && is_proof {
                 self.share.begins(&listed.sender, rest(listed, outcome));
             } else if outcome.taken.get(listed.sender.as_str()).is_some_and(|ids| ids.contains(&floor)) {
                 self.share.begins(&listed.sender, floor.checked_add(1));
@@ -183,7 +189,7 @@ impl Stage {
             }
         }
         if !self.share.waiting(&may_wait) {
-            self.reach.expose();
+            self.reach.expose(now);
         }
     }
 }

@@ -17,7 +17,7 @@ fn row(id: i64, sender: &str) -> Row {
 
 /// One claim of stage 0 after a notification; the rows it took leave the queue.
 fn claim(fair: &mut Fair, now: Micros, queue: &mut Vec<Row>, capacity: u32) -> Vec<Row> {
-    fair.expose();
+    fair.expose(now);
     let top = queue.last().map_or(0, |row| row.id);
     let (demands, touched) = fair.demand(now, &[capacity], false);
     let choice = choose(queue, &demands, &touched);
@@ -223,7 +223,7 @@ fn a_flood_of_senders_does_not_fill_the_memory() {
                 fair.settle(now, (row.id, 1), End::Ran(ASSUMED_AVERAGE));
             }
         }
-        fair.expose();
+        fair.expose(second as Micros * SECOND);
     }
     assert!(fair.senders(0).len() >= MAX_SENDERS / 2, "the flood was one");
 }
@@ -313,7 +313,7 @@ fn a_claim_that_failed_is_made_again_with_all_that_was_told() {
     let (_, touched) = fair.demand(0, &[1], false);
     assert!(touched.len() <= 1_024, "the list is bounded");
     fair.claimed(0, &[], &[], 10);
-    fair.expose();
+    fair.expose(0);
     assert!(fair.round_wish(&[1]).is_some() && fair.round_wish(&[0]).is_none());
 }
 
