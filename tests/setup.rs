@@ -43,7 +43,7 @@ fn it_installs_once_and_says_what_is_there() {
     assert_eq!(db.number("SELECT count(*) FROM pepsi.workqueue"), 1);
 
     let (code, table, _) = setup(&config, &["status"]);
-    assert!(code == 0 && table.lines().count() == 1 + 2 && table.contains("as in this release"), "{table}");
+    assert!(code == 0 && table.lines().count() == 1 + 3 && table.contains("as in this release"), "{table}");
     let (code, lines, _) = setup(&config, &["status", "--json"]);
     assert_eq!(code, 0);
     for line in lines.lines() {
@@ -109,7 +109,7 @@ fn two_installers_at_once_install_once() {
     for mut child in [start(), start(), start()] {
         assert!(child.wait().expect("a child").success());
     }
-    assert_eq!(db.number("SELECT count(*) FROM pepsi.schema_version"), 2);
+    assert_eq!(db.number("SELECT count(*) FROM pepsi.schema_version"), 3);
 }
 
 #[test]

@@ -29,8 +29,9 @@ mod plans;
 mod worker;
 
 use harness::Database;
+use sql::claim::{Claims, Want};
 use sql::ops::Admission;
-use sql::queue::{Claims, Held, Want};
+use sql::queue::Held;
 use sql::{Db, Purpose};
 
 const WORKER: Purpose = Purpose::Worker { synchronous_commit: false };
@@ -54,11 +55,11 @@ fn admit(db: &mut Db, stage: &str) -> i64 {
 }
 
 fn want(stage: &str, capacity: u32) -> Want {
-    Want { stage: stage.into(), capacity, floor: 0 }
+    Want { stage: stage.into(), capacity, fifo_slots: capacity, average_us: 1, ..Want::default() }
 }
 
 fn claim(db: &mut Db, wants: &[Want]) -> Claims {
-    db.claim(wants, false).expect("a claim")
+    db.claim(wants, &[], false).expect("a claim")
 }
 
 /// Claims the one row that waits at `stage`.

@@ -7,8 +7,10 @@
 //! The driver shows no socket, and its notifications arrive only when a statement turns its reactor: hence the look
 //! for the new descriptor, and the empty query of `poll_notifications` when that descriptor is readable.
 
+use super::machine::fair::Notice;
 use super::machine::{Blame, Claim, Deltas, Demand, Event, Fault, Job, Reply};
-use crate::sql::queue::{Backend, Channel, Claimed, Claims, Held, Lock, StageCount, Want};
+use crate::sql::claim::{Claimed, Claims, Listed, Sight, Want};
+use crate::sql::queue::{Backend, Channel, Held, Lock, StageCount};
 use crate::sql::{Db, Error, Purpose};
 use crate::{exit, sys};
 use std::os::fd::RawFd;
@@ -110,8 +112,8 @@ impl Link {
             Job::Connect => return self.listen(),
             Job::Lock => return self.lock(),
             Job::Reconcile { held } => self.db()?.reconcile(&held_rows(&held)).map(drop)?,
-            Job::Claim { demand, skip_locked } => {
-                return Ok(rows(self.db()?.claim(&wants(demand), skip_locked)?));
+            Job::Claim { demand, touched, skip_locked } => {
+                return Ok(rows(self.db()?.claim(&wants(demand), &touched, skip_locked)?));
             }
             Job::Requeue { rows } => self.db()?.requeue(&held_rows(&rows)).map(drop)?,
             Job::Pause { row, pause, error } => {
@@ -214,11 +216,42 @@ fn rows(claims: Claims) -> Reply {
         sender: row.sender,
         strikes: row.strikes,
     };
-    Reply::Rows { rows: claims.rows.into_iter().map(claimed).collect(), due_in: claims.due_in_us }
+    Reply::Rows {
+        rows: claims.rows.into_iter().map(claimed).collect(),
+        notices: claims.sights.into_iter().map(|(stage, sight)| (stage, notice(sight))).collect(),
+        top: claims.top,
+        due_in: claims.due_in_us,
+    }
+}
+
+fn notice(sight: Sight) -> Notice {
+    match sight {
+        Sight::Seen { id, sender } => Notice::Seen { id, sender },
+        Sight::Floor { id } => Notice::Floor { id },
+        Sight::Mark { id } => Notice::Mark { id },
+        Sight::Cursor { sender } => Notice::Cursor { sender },
+    }
 }
 
 fn wants(demand: Vec<Demand>) -> Vec<Want> {
-    let want = |one: Demand| Want { stage: one.stage, capacity: one.capacity, floor: one.floor };
+    let listed = |one: super::machine::fair::Listed| Listed {
+        sender: one.sender,
+        lead_us: one.lead,
+        floor: one.floor,
+        rows: one.rows,
+    };
+    let want = |Demand { stage, ask }: Demand| Want {
+        stage,
+        capacity: ask.capacity,
+        fifo_slots: ask.fifo_slots,
+        average_us: ask.average,
+        floor: ask.floor,
+        mark: ask.mark,
+        visits: ask.visits,
+        cursor: ask.cursor,
+        unlisted_us: ask.unlisted,
+        senders: ask.senders.into_iter().map(listed).collect(),
+    };
     demand.into_iter().map(want).collect()
 }
 

@@ -16,9 +16,6 @@ const TERMINATE: Statement =
 const LISTEN: &str = include_str!("listen.sql");
 const RECONCILE: Statement =
     Statement { purpose: "reconcile running messages", text: include_str!("reconcile.sql") };
-const CLAIM: Statement = Statement { purpose: "claim messages", text: include_str!("claim.sql") };
-const CLAIM_SKIP_LOCKED: Statement =
-    Statement { purpose: "claim messages past locked ones", text: include_str!("claim_skip_locked.sql") };
 const REQUEUE: Statement = Statement { purpose: "requeue messages", text: include_str!("requeue.sql") };
 const PAUSE: Statement = Statement { purpose: "pause a message", text: include_str!("pause_claimed.sql") };
 const STRIKE: Statement = Statement { purpose: "strike a message", text: include_str!("strike.sql") };
@@ -54,30 +51,6 @@ pub enum Lock {
 pub struct Backend {
     pub pid: i32,
     pub started_us: i64,
-}
-
-/// What a claim asks for one stage: at most `capacity` rows whose id is at least `floor`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Want {
-    pub stage: String,
-    pub capacity: u32,
-    pub floor: i64,
-}
-
-/// A row that is running for us now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claimed {
-    pub stage: String,
-    pub held: Held,
-    pub sender: String,
-    pub strikes: u32,
-}
-
-/// A claim's rows, each stage's oldest first, and the microseconds until the earliest paused row is due.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claims {
-    pub rows: Vec<Claimed>,
-    pub due_in_us: Option<u64>,
 }
 
 /// One stage's share of a flush.
@@ -143,24 +116,6 @@ impl Db {
     pub fn reconcile(&mut self, held: &[Held]) -> Result<u64, Error> {
         let (ids, claims) = columns(held);
         self.execute(&RECONCILE, &[&ids, &claims])
-    }
-
-    /// The one pending-to-running write, for all stages at once, oldest first (W3, W4).
-    pub fn claim(&mut self, wants: &[Want], skip_locked: bool) -> Result<Claims, Error> {
-        let stages: Vec<&str> = wants.iter().map(|want| want.stage.as_str()).collect();
-        let capacities: Vec<i32> =
-            wants.iter().map(|want| i32::try_from(want.capacity).unwrap_or(i32::MAX)).collect();
-        let floors: Vec<i64> = wants.iter().map(|want| want.floor).collect();
-        let statement = if skip_locked { &CLAIM_SKIP_LOCKED } else { &CLAIM };
-        let rows = self.query(statement, &[&stages, &capacities, &floors])?;
-        let mut claims = Claims { rows: Vec::with_capacity(rows.len()), due_in_us: None };
-        for row in &rows {
-            match row.get::<_, Option<i64>>("workqueue_id") {
-                Some(id) => claims.rows.push(claimed(id, row)),
-                None => claims.due_in_us = unsigned(row.get("due_in_us")),
-            }
-        }
-        Ok(claims)
     }
 
     /// Back to pending, fenced; how many still were ours.
@@ -249,15 +204,6 @@ fn channel(name: &str) -> Option<Channel> {
         "config_changed" => Some(Channel::ConfigChanged),
         "telemetry_changed" => Some(Channel::TelemetryChanged),
         _ => None,
-    }
-}
-
-fn claimed(id: i64, row: &postgres::Row) -> Claimed {
-    Claimed {
-        stage: row.get("stage"),
-        held: Held { id, claim: row.get("claims") },
-        sender: row.get("sender_key"),
-        strikes: u32::try_from(row.get::<_, i32>("strikes")).unwrap_or(0),
     }
 }
 

@@ -23,11 +23,18 @@ const PATCHES: &[File] = &[File {
 }];
 
 /// In the order in which they are installed, after all patches.
-const FUNCTIONS: &[File] = &[File {
-    name: "procedures",
-    text: include_str!("procedures.sql"),
-    checksum: "87cc58f75c102f13c8c0e495daecf8cfa44eae8f9c849623775ba1c490f00675",
-}];
+const FUNCTIONS: &[File] = &[
+    File {
+        name: "procedures",
+        text: include_str!("procedures.sql"),
+        checksum: "87cc58f75c102f13c8c0e495daecf8cfa44eae8f9c849623775ba1c490f00675",
+    },
+    File {
+        name: "fair",
+        text: include_str!("schema/fair.sql"),
+        checksum: "05615b96f0bc19636f29fe7db49cf0678e4f7586e7f6a79fb0158ecfd22a679c",
+    },
+];
 
 const CHECK: Statement = Statement { purpose: "check the schema", text: include_str!("schema_check.sql") };
 const LOCK: Statement = Statement { purpose: "lock the schema", text: include_str!("schema_lock.sql") };

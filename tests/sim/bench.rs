@@ -1,8 +1,9 @@
 //! One machine under one's own hands: events go in one by one, and every job is answered as a healthy database would,
 //! but for the replies that the test has scripted.
 
+use crate::machine::fair::choose::{self, choose};
 use crate::machine::{
-    Action, Claim, Claimed, Event, Exit, Job, Machine, Micros, Reply, Settings, StageSpec, WorkerId,
+    Action, Claim, Claimed, Demand, Event, Exit, Job, Machine, Micros, Reply, Settings, StageSpec, WorkerId,
 };
 use std::collections::VecDeque;
 
@@ -13,8 +14,10 @@ pub const SECOND: Micros = 1_000_000;
 pub struct Bench {
     pub machine: Machine,
     pub now: Micros,
-    /// Rows that the next claims find, by stage and in this order.
+    /// Rows that wait.
     pub pending: Vec<Claimed>,
+    /// The greatest id there was.
+    pub top: i64,
     /// What the next replies say of the earliest due row.
     pub due_in: Option<Micros>,
     /// The replies to the next jobs of that name, in order.
@@ -58,6 +61,12 @@ pub fn claim(id: i64) -> Claim {
     Claim { id, claim: 1 }
 }
 
+/// The reply to a claim that took these, and saw nothing else.
+pub fn rows(rows: Vec<Claimed>, due_in: Option<Micros>) -> Reply {
+    let top = rows.iter().map(|row| row.row.id).max().unwrap_or(0);
+    Reply::Rows { rows, notices: Vec::new(), top, due_in }
+}
+
 pub fn name(job: &Job) -> &'static str {
     match job {
         Job::Connect => "Connect",
@@ -86,6 +95,7 @@ impl Bench {
             machine: Machine::new(settings, stages, 7),
             now: 1000 * SECOND,
             pending: Vec::new(),
+            top: 0,
             due_in: None,
             script: VecDeque::new(),
             jobs: Vec::new(),
@@ -158,6 +168,24 @@ impl Bench {
         seen
     }
 
+    fn claim(&mut self, demand: &[Demand], touched: &[i64]) -> Reply {
+        let number = |stage: &str| demand.iter().position(|one| one.stage == stage);
+        let waiting = |row: &Claimed| {
+            Some(choose::Row { id: row.row.id, stage: number(&row.stage)?, sender: row.sender.clone() })
+        };
+        let mut queue: Vec<_> = self.pending.iter().filter_map(waiting).collect();
+        queue.sort_by_key(|row| row.id);
+        let asks: Vec<_> = demand.iter().map(|one| one.ask.clone()).collect();
+        let choice = choose(&queue, &asks, touched);
+        self.top = queue.last().map_or(self.top, |row| self.top.max(row.id));
+        let is_taken = |row: &Claimed| choice.taken.iter().any(|(_, id)| *id == row.row.id);
+        let rows = self.pending.iter().filter(|row| is_taken(row)).cloned().collect();
+        self.pending.retain(|row| !is_taken(row));
+        let name = |stage: usize| demand[stage].stage.clone();
+        let notices = choice.notices.into_iter().map(|(stage, notice)| (name(stage), notice)).collect();
+        Reply::Rows { rows, notices, top: self.top, due_in: self.due_in }
+    }
+
     fn answer(&mut self, job: &Job) -> Reply {
         if let Some(at) = self.script.iter().position(|(of, _)| *of == name(job)) {
             return self.script.remove(at).expect("it is there").1;
@@ -165,16 +193,7 @@ impl Bench {
         match job {
             Job::Connect => Reply::Connected,
             Job::Lock => Reply::Locked,
-            Job::Claim { demand, .. } => {
-                let mut rows = Vec::new();
-                for want in demand {
-                    for _ in 0..want.capacity {
-                        let next = self.pending.iter().position(|row| row.stage == want.stage);
-                        rows.extend(next.map(|at| self.pending.remove(at)));
-                    }
-                }
-                Reply::Rows { rows, due_in: self.due_in }
-            }
+            Job::Claim { demand, touched, .. } => self.claim(demand, touched),
             Job::Sweep { .. } => Reply::Swept { moved: 0, due_in: self.due_in },
             Job::Reconcile { .. }
             | Job::Requeue { .. }

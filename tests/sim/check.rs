@@ -4,7 +4,12 @@
 use super::books::{Debt, Place};
 use super::process::Process;
 use super::world::{SECOND, World};
+use crate::machine::fair::Ask;
 use crate::machine::{Action, Announcement, Claim, Demand, Job, Micros, WorkerId};
+use std::collections::BTreeSet;
+
+/// A round rests no longer than ten seconds, and the claim that goes on with it may take a while to come.
+const REST: Micros = 14 * SECOND;
 
 impl World {
     pub fn after_word(&mut self, id: WorkerId) {
@@ -113,13 +118,13 @@ impl World {
         life.other_jobs += 1;
         match job {
             Job::Connect | Job::Lock => {}
-            Job::Claim { demand, .. } => {
+            Job::Claim { demand, touched, .. } => {
                 life.claims += 1;
                 life.other_jobs -= 1;
                 assert!(life.reconciled, "a claim before the reconcile");
                 assert!(life.stopping.is_none() && !life.given_up, "a claim while stopping");
                 life.last_demand = demand.clone();
-                self.check_claim(demand);
+                self.check_claim(demand, touched);
             }
             Job::Reconcile { .. } => life.reconciled = true,
             Job::Requeue { rows } => {
@@ -144,11 +149,18 @@ impl World {
         }
     }
 
-    /// Nothing that the machine was told of may lie below its floor, and nothing at all for longer than POLL_INTERVAL.
-    fn check_claim(&mut self, demand: &[Demand]) {
-        for want in demand {
-            let stage = self.names.iter().position(|name| *name == want.stage).expect("a stage that exists");
-            assert!(want.capacity > 0, "a demand for nothing");
+    /// Nothing that the machine was told of may lie below its floor and not be looked up, and nothing at all for longer than
+    /// POLL_INTERVAL; what it was told of in general, not for longer than a round may rest.
+    fn check_claim(&mut self, demand: &[Demand], touched: &[i64]) {
+        assert!(
+            demand.iter().map(|want| &want.stage).eq(&self.names),
+            "a demand of all stages in their order"
+        );
+        for (stage, want) in demand.iter().enumerate() {
+            let Ask { capacity, floor, .. } = want.ask;
+            if capacity == 0 {
+                continue;
+            }
             assert!(self.now >= self.life.held[stage], "a claim for a stage whose database is in trouble");
             let spec = &self.specs[stage];
             let kept = self
@@ -157,12 +169,14 @@ impl World {
                 .values()
                 .filter(|entry| entry.stage == stage && !matches!(entry.place, Place::Owes(_)));
             let room = spec.parallelism * spec.queue_limit;
-            assert!(want.capacity as usize + kept.count() <= room as usize, "more than the pool can hold");
-            for id in self.database.pending[stage].range(..want.floor) {
+            assert!(capacity as usize + kept.count() <= room as usize, "more than the pool can hold");
+            for id in self.database.pending[stage].range(..floor) {
                 let row = self.database.row(*id);
-                assert!(row.told_at.is_none(), "row {id} is hidden by the floor {}: {row:?}", want.floor);
+                let told = row.told_at.is_some() && !touched.contains(id);
+                assert!(!told, "row {id} is hidden by the floor {floor}: {row:?}");
+                let rests = row.exposed_at.is_none_or(|at| self.now < at + REST);
                 let hidden = self.now - row.pending_since;
-                assert!(hidden < self.settings.poll_interval, "row {id} is hidden for {hidden}");
+                assert!(hidden < self.settings.poll_interval && rests, "row {id} is hidden for {hidden}");
             }
         }
     }
@@ -226,6 +240,19 @@ impl World {
         held.sort_unstable();
         assert!(held.windows(2).all(|pair| pair[0] != pair[1]), "a row is held twice");
         assert!(held.iter().eq(self.life.ledger.keys()), "held {held:?}, but {:?}", self.life.ledger);
+        if self.settings.fair {
+            let mut unsettled: BTreeSet<(i64, i64)> = machine.fair().unsettled().collect();
+            for (claim, entry) in &self.life.ledger {
+                let is_charged = unsettled.remove(&(claim.id, claim.claim));
+                match entry.place {
+                    Place::Sent(_) => assert!(is_charged, "{claim:?} is settled while it is with a worker"),
+                    Place::Owes(_) => assert!(!is_charged, "{claim:?} has left and is not settled"),
+                    // It may be about to go back.
+                    Place::Kept => {}
+                }
+            }
+            assert!(unsettled.is_empty(), "charges without a row: {unsettled:?}");
+        }
         let deadline = machine.deadline();
         if actions == 0 {
             assert!(deadline.is_none_or(|at| at > self.now), "it spins");
@@ -259,7 +286,8 @@ impl World {
             for id in pending {
                 let row = self.database.row(*id);
                 let missed = self.now > row.pending_since + poll + SECOND;
-                assert!(row.told_at.is_none() && !missed, "row {id} waits for nothing: {row:?}");
+                let rests = row.exposed_at.is_none_or(|at| self.now < at + REST);
+                assert!(row.told_at.is_none() && rests && !missed, "row {id} waits for nothing: {row:?}");
             }
         }
         // What is due is heard of in the reply to a claim, and there is none while every stage is full.

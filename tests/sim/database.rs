@@ -1,6 +1,7 @@
 //! The simulated queue: rows as PostgreSQL would keep them, every write fenced, every job all or nothing.
 
-use crate::machine::{Claim, Claimed, Deltas, Job, Micros, Reply, WorkerId};
+use crate::machine::fair::choose::{self, choose};
+use crate::machine::{Claim, Claimed, Deltas, Demand, Job, Micros, Reply, WorkerId};
 use std::collections::BTreeSet;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,7 @@ pub enum Herald {
 #[derive(Clone, Debug)]
 pub struct Row {
     pub stage: usize,
+    pub sender: &'static str,
     pub status: Status,
     pub claims: i64,
     pub strikes: u32,
@@ -49,12 +51,16 @@ pub struct Row {
     pub temper: Temper,
     pub pending_since: Micros,
     pub herald: Herald,
-    /// The step of the machine at which it was told, if it was.
+    /// The step of the machine at which it was told of this row, if it was.
     pub told_at: Option<u64>,
+    /// When it was told that any row may be pending, if it was.
+    pub exposed_at: Option<Micros>,
     /// How many stages were passed, and how many it has to pass.
     pub passed: u32,
     pub length: u32,
 }
+
+const SENDERS: [&str; 5] = ["ip:192.0.2.1", "user:b", "from:c.example", "null:d", "ip:2001:db8::/64"];
 
 #[derive(Clone, Debug)]
 pub struct Database {
@@ -98,8 +104,11 @@ impl Database {
 
     /// A new row that is not visible before `set(.., Pending)`.
     pub fn insert(&mut self, stage: usize, temper: Temper) -> i64 {
+        // Of a few senders one has most.
+        let sender = SENDERS[self.rows.len() * 7 % 12 % SENDERS.len()];
         self.rows.push(Row {
             stage,
+            sender,
             status: Status::Unborn,
             claims: 0,
             strikes: 0,
@@ -108,6 +117,7 @@ impl Database {
             pending_since: 0,
             herald: Herald::Outside,
             told_at: None,
+            exposed_at: None,
             passed: 0,
             length: (self.stages - stage) as u32,
         });
@@ -142,6 +152,7 @@ impl Database {
         row.pending_since = now;
         row.herald = herald;
         row.told_at = None;
+        row.exposed_at = None;
     }
 
     pub fn pause(&mut self, id: i64, until: Micros) {
@@ -186,32 +197,54 @@ impl Database {
         self.paused.first().map(|(due, _)| due.saturating_sub(now))
     }
 
-    /// What a job that is neither Connect nor Lock does, and its reply. `name` and `number` are the stages' names.
-    pub fn perform(&mut self, job: &Job, now: Micros, names: &[String]) -> Reply {
+    /// The waiting rows, by age.
+    fn queue(&self, without: Option<i64>) -> Vec<choose::Row<&'static str>> {
+        let mut queue = Vec::new();
+        for (stage, pending) in self.pending.iter().enumerate() {
+            let open = pending.iter().filter(|id| without != Some(**id));
+            queue.extend(open.map(|id| choose::Row { id: *id, stage, sender: self.row(*id).sender }));
+        }
+        queue.sort_unstable_by_key(|row| row.id);
+        queue
+    }
+
+    /// Whether such a claim would take that row.
+    pub fn would_take(&self, demand: &[Demand], touched: &[i64], id: i64) -> bool {
+        let asks: Vec<_> = demand.iter().map(|one| one.ask.clone()).collect();
+        choose(&self.queue(None), &asks, touched).taken.iter().any(|(_, row)| *row == id)
+    }
+
+    /// The demand is of all stages, in their order.
+    fn claim(&mut self, demand: &[Demand], touched: &[i64], skip_locked: bool, now: Micros) -> Reply {
+        let asks: Vec<_> = demand.iter().map(|one| one.ask.clone()).collect();
+        let locked = self.locked.filter(|_| skip_locked);
+        let choice = choose(&self.queue(locked), &asks, touched);
+        let mut rows = Vec::new();
+        for (stage, id) in choice.taken {
+            self.set(id, Status::Running);
+            let row = self.row_mut(id);
+            row.claims += 1;
+            rows.push(Claimed {
+                stage: demand[stage].stage.clone(),
+                row: Claim { id, claim: row.claims },
+                sender: row.sender.to_owned(),
+                strikes: row.strikes,
+            });
+        }
+        let notices = choice.notices.into_iter();
+        Reply::Rows {
+            rows,
+            notices: notices.map(|(stage, notice)| (demand[stage].stage.clone(), notice)).collect(),
+            top: self.rows.len() as i64,
+            due_in: self.due_in(now),
+        }
+    }
+
+    /// What a job that is neither Connect nor Lock does, and its reply.
+    pub fn perform(&mut self, job: &Job, now: Micros) -> Reply {
         match job {
             Job::Connect | Job::Lock => panic!("not the queue's"),
-            Job::Claim { demand, skip_locked } => {
-                let mut rows = Vec::new();
-                for want in demand {
-                    let stage =
-                        names.iter().position(|name| *name == want.stage).expect("a stage that exists");
-                    let open = |id: &&i64| !(*skip_locked && self.locked == Some(**id));
-                    let chosen = self.pending[stage].range(want.floor..).filter(open);
-                    let chosen: Vec<i64> = chosen.take(want.capacity as usize).copied().collect();
-                    for id in chosen {
-                        self.set(id, Status::Running);
-                        let row = self.row_mut(id);
-                        row.claims += 1;
-                        rows.push(Claimed {
-                            stage: want.stage.clone(),
-                            row: Claim { id, claim: row.claims },
-                            sender: String::new(),
-                            strikes: row.strikes,
-                        });
-                    }
-                }
-                Reply::Rows { rows, due_in: self.due_in(now) }
-            }
+            Job::Claim { demand, touched, skip_locked } => self.claim(demand, touched, *skip_locked, now),
             Job::Reconcile { held } => {
                 let held: BTreeSet<(i64, i64)> = held.iter().map(|claim| (claim.id, claim.claim)).collect();
                 let running: Vec<i64> = self.running.iter().copied().collect();

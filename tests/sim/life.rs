@@ -1,7 +1,7 @@
 //! The dispatcher's own life, its connection and its claims, event by event (requirement groups D, W, L, CLI3).
 
 use super::bench::{
-    Bench, MILLI, SECOND, claim, close, kill, name, requeue, row, row_at, send, spawn, stage,
+    Bench, MILLI, SECOND, claim, close, kill, name, requeue, row, row_at, rows, send, spawn, stage,
 };
 use crate::machine::{Action, Announcement, Claim, Event, Exit, Fault, Job, Reply, WorkerId};
 
@@ -13,7 +13,15 @@ fn demands(bench: &Bench) -> Vec<(String, u32, i64)> {
     let Some(Job::Claim { demand, .. }) = bench.jobs.iter().rev().find(|job| name(job) == "Claim") else {
         panic!("no claim: {:?}", bench.jobs);
     };
-    demand.iter().map(|want| (want.stage.clone(), want.capacity, want.floor)).collect()
+    let with_room = demand.iter().filter(|want| want.ask.capacity > 0);
+    with_room.map(|want| (want.stage.clone(), want.ask.capacity, want.ask.floor)).collect()
+}
+
+fn touched(bench: &Bench) -> Vec<i64> {
+    match bench.jobs.iter().rev().find(|job| name(job) == "Claim") {
+        Some(Job::Claim { touched, .. }) => touched.clone(),
+        _ => panic!("no claim: {:?}", bench.jobs),
+    }
 }
 
 // Req: D2
@@ -128,11 +136,8 @@ fn rows_claimed_while_the_signal_came_go_back() {
     let actions = bench.machine.step(bench.now, Event::Turn);
     assert!(matches!(actions.as_slice(), [Action::Job(Job::Claim { .. })]));
     bench.machine.step(bench.now, Event::Terminate);
-    let rows = vec![row(4, 0), row(5, 1)];
-    assert_eq!(
-        bench.event(Event::Reply(Reply::Rows { rows, due_in: None })).last(),
-        Some(&Action::Exit { code: 0 })
-    );
+    let reply = rows(vec![row(4, 0), row(5, 1)], None);
+    assert_eq!(bench.event(Event::Reply(reply)).last(), Some(&Action::Exit { code: 0 }));
     assert_eq!(bench.writes(), [requeue(&[4, 5])]);
 }
 
@@ -309,21 +314,24 @@ fn after_a_lock_timeout_one_claim_passes_locked_rows() {
 
 // Req: W4
 #[test]
-fn the_floor_rises_behind_what_was_claimed_and_falls_with_what_may_come_back() {
+fn the_floor_rises_behind_what_was_claimed_and_what_may_come_back_is_looked_up() {
     let mut two = stage("init");
     two.parallelism = 1;
     two.queue_limit = 2;
     let mut bench = Bench::up(vec![two, stage("deliver")]);
+    bench.pass(SECOND);
     bench.arrive(vec![row(10, 0), row(11, 0)]);
     bench.ready(1);
-    // An answer puts row 10 somewhere: every floor is at most 10.
+    // A second later all transactions that had ids up to 11 have ended. An answer puts row 10 somewhere.
+    bench.pass(2 * SECOND);
     bench.jobs.clear();
     bench.answers(1, 0);
-    assert_eq!(demands(&bench), [("init".to_owned(), 1, 10), ("deliver".to_owned(), 16, 10)]);
-    // That claim brought nothing, so nothing up to the largest id seen is pending.
+    assert_eq!(touched(&bench), [10]);
+    // That claim brought nothing, so nothing up to 11 is pending.
     bench.jobs.clear();
     bench.answers(1, 0);
-    assert_eq!(demands(&bench), [("init".to_owned(), 2, 11), ("deliver".to_owned(), 16, 11)]);
+    assert_eq!(demands(&bench), [("init".to_owned(), 2, 12), ("deliver".to_owned(), 16, 12)]);
+    assert_eq!(touched(&bench), [11]);
     bench.jobs.clear();
     bench.event(Event::Notified);
     assert_eq!(demands(&bench), [("init".to_owned(), 2, 0), ("deliver".to_owned(), 16, 0)]);
@@ -334,7 +342,21 @@ fn the_floor_rises_behind_what_was_claimed_and_falls_with_what_may_come_back() {
 
 // Req: W4
 #[test]
-fn a_row_that_moved_on_before_its_worker_died_is_below_no_floor() {
+fn the_floor_stays_below_ids_whose_transactions_may_not_have_ended() {
+    let mut bench = Bench::one();
+    bench.pass(SECOND);
+    bench.arrive(vec![row(10, 0), row(12, 0)]);
+    bench.ready(1);
+    bench.ready(2);
+    bench.answers(1, 0);
+    bench.jobs.clear();
+    bench.answers(2, 0);
+    assert!(demands(&bench)[0].2 <= 10, "row 11 may be committed any moment: {:?}", bench.jobs);
+}
+
+// Req: W4
+#[test]
+fn a_row_that_moved_on_before_its_worker_died_is_looked_up() {
     let mut bench = Bench::up(vec![stage("init"), stage("deliver")]);
     bench.arrive(vec![row(10, 0), row(11, 0)]);
     bench.ready(1);
@@ -348,7 +370,7 @@ fn a_row_that_moved_on_before_its_worker_died_is_below_no_floor() {
     bench.exits(2, Exit::Signal(9));
     let first = bench.jobs.iter().position(|job| name(job) == "Claim").expect("a claim");
     bench.jobs.truncate(first + 1);
-    assert!(demands(&bench).iter().all(|(_, _, floor)| *floor <= 11), "{:?}", bench.jobs);
+    assert!(touched(&bench).contains(&11), "{:?}", bench.jobs);
 }
 
 // Req: W4
@@ -363,7 +385,7 @@ fn a_busy_dispatcher_looks_below_its_floors_every_poll_interval() {
         bench.pass(SECOND);
         bench.pending.push(row(100 + second, 0));
         assert_eq!(bench.answers(1, 0), [send(1, &[100 + second])]);
-        let all = |job: &Job| matches!(job, Job::Claim { demand, .. } if demand[0].floor == 0);
+        let all = |job: &Job| matches!(job, Job::Claim { demand, .. } if demand[0].ask.floor == 0);
         full.extend(bench.jobs.iter().any(all).then_some(second));
     }
     assert!(
@@ -380,7 +402,7 @@ fn a_stage_without_a_section_is_never_asked_for() {
     let asked = |job: &Job| matches!(job, Job::Claim { demand, .. } if demand.iter().any(|want| want.stage != "init"));
     assert!(!bench.jobs.iter().any(asked));
     // And one that is claimed all the same, by a table that has just changed, goes back.
-    bench.script.push_back(("Claim", Reply::Rows { rows: vec![row_at("gone", 3, 0)], due_in: None }));
+    bench.script.push_back(("Claim", rows(vec![row_at("gone", 3, 0)], None)));
     bench.jobs.clear();
     bench.event(Event::Notified);
     assert_eq!(bench.writes(), [requeue(&[3])]);

@@ -28,13 +28,22 @@ const fn mutant(what: &'static str, file: &'static str, from: &'static str, to: 
 
 const MUTANTS: &[Mutant] = &[
     mutant("a sibling is struck", "verdict.rs", "sent.pop_front()", "sent.pop_back()"),
+    mutant("a dead worker's rows are not looked up", "verdict.rs", "self.claims.touch(row.claim.id)", "()"),
+    mutant("an answered row is not looked up", "verdict.rs", "self.claims.touch(id)", "self.claims.want()"),
+    mutant("a crash costs its sender nothing", "verdict.rs", "End::Burned(used)", "End::Unrun"),
+    mutant("the average does not learn", "verdict.rs", "self.claims.fair.measured(stage, spent)", "()"),
     mutant(
-        "a dead worker's rows stay below the floors",
-        "verdict.rs",
-        "self.claims.lower(row.claim.id)",
+        "a message that did not run is not refunded",
+        "mod.rs",
+        "self.claims.fair.settle(self.now, row.key(), fair::End::Unrun)",
         "()",
     ),
-    mutant("an answered row stays below the floors", "verdict.rs", "self.claims.lower(id)", "()"),
+    mutant(
+        "an answer is charged twice",
+        "verdict.rs",
+        "self.claims.fair.settle(self.now, row.claim.key(), End::Ran(spent))",
+        "()",
+    ),
     mutant("a cooldown is forgotten", "verdict.rs", "self.stages[stage].cool(self.now)", "()"),
     mutant("a database in trouble gets no rest", "verdict.rs", "self.stages[stage].hold(self.now)", "()"),
     mutant(
@@ -109,12 +118,7 @@ const MUTANTS: &[Mutant] = &[
         "{ self.stages[stage].expire(self.now); false }",
     ),
     mutant("nobody is killed at the end", "stop.rs", "self.now >= stop.since.saturating_add(GRACE)", "false"),
-    mutant(
-        "what was not sent is dropped at the end",
-        "stop.rs",
-        "self.writes.push(row, What::Requeue)",
-        "drop(row)",
-    ),
+    mutant("what was not sent is dropped at the end", "stop.rs", "self.requeue(row)", "drop(row)"),
     mutant(
         "the last statistics are not written",
         "stop.rs",
@@ -129,12 +133,7 @@ const MUTANTS: &[Mutant] = &[
         "self.strikes.take(claim.id) || strikes > 0",
         "self.strikes.take(claim.id)",
     ),
-    mutant(
-        "a row that was written back stays below the floors",
-        "jobs.rs",
-        "self.claims.lower(row.id)",
-        "()",
-    ),
+    mutant("a row that was written back is not looked up", "jobs.rs", "self.claims.touch(row.id)", "()"),
     mutant(
         "a lost flush is counted twice",
         "jobs.rs",
@@ -142,19 +141,28 @@ const MUTANTS: &[Mutant] = &[
         "{ self.stats.refused(self.now); true }",
     ),
     mutant("a held lock is awaited for ever", "jobs.rs", "self.now >= until", "false"),
-    mutant("what lowers a floor during a claim is forgotten", "claims.rs", "floor.min(self.sunk)", "floor"),
+    mutant("the heartbeat looks no further down", "claims.rs", "self.fair.beat()", "()"),
+    mutant("a notification looks no further down", "claims.rs", "self.fair.expose(now)", "()"),
     mutant(
-        "no claim looks below the floors",
-        "claims.rs",
-        "self.floors.iter().all(|floor| *floor == 0)",
-        "true",
+        "a claim that failed forgets what it was told",
+        "fair/mod.rs",
+        "self.watch.unheard()",
+        "self.watch.heard()",
     ),
     mutant(
-        "a full claim raises the floor too far",
-        "claims.rs",
-        "of_stage().count() < capacity as usize",
-        "true",
+        "the floor passes transactions that have not ended",
+        "fair/reach.rs",
+        "at.saturating_add(LAG) <= now",
+        "at <= now",
     ),
+    mutant("the floor passes what was seen", "fair/mod.rs", "stage.reach.lower(*id)", "()"),
+    mutant(
+        "the floor passes what was not taken",
+        "fair/stage.rs",
+        "outcome.floor = Some(*id)",
+        "outcome.floor = Some(*id + 1)",
+    ),
+    mutant("a claim around locked rows is believed", "fair/mod.rs", "!self.skipping", "true"),
     mutant("locked rows stop every stage", "claims.rs", "self.skip_locked = true", "()"),
     mutant("a lost write is dropped", "writes.rs", "self.queue.push_front(write)", "drop(write)"),
     mutant("a refused write is dropped", "writes.rs", "self.queue.push_back(write)", "drop(write)"),
@@ -191,23 +199,33 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// All sources in the folder and below it.
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let paths = entries.map(|entry| entry.expect("a folder that can be read").path());
-    paths.filter(|path| path.extension().is_some_and(|end| end == "rs")).collect()
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.expect("a folder that can be read").path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            found.push(path);
+        }
+    }
+    found
 }
 
 /// Writes the copy with all mutants in it.
 fn copy(root: &Path, folder: &Path) -> PathBuf {
     let machine = folder.join("machine");
     let sim = folder.join("sim");
-    for part in [&machine, &sim] {
+    for part in [&machine.join("fair"), &sim] {
         std::fs::create_dir_all(part).expect("a folder for the copy");
     }
-    for path in sources(&root.join("src/dispatch/machine")) {
-        let name = path.file_name().expect("a file").to_owned();
+    let original = root.join("src/dispatch/machine");
+    for path in sources(&original) {
+        let name = path.strip_prefix(&original).expect("below it").to_str().expect("a plain name");
         let mut text = read(&path);
-        for (number, mutant) in MUTANTS.iter().enumerate().filter(|(_, mutant)| *mutant.file == *name) {
+        for (number, mutant) in MUTANTS.iter().enumerate().filter(|(_, mutant)| mutant.file == name) {
             assert_eq!(text.matches(mutant.from).count(), 1, "{}: `{}`", mutant.what, mutant.from);
             let (number, from, to) = (number + 1, mutant.from, mutant.to);
             let switch = format!("(if crate::mutant() == {number} {{ {to} }} else {{ {from} }})");

@@ -133,7 +133,7 @@ pub fn settings(prng: &mut Prng) -> Settings {
         poll_interval: prng.pick(&[5 * SECOND, 30 * SECOND]),
         stats_interval: 60 * SECOND,
         worker_idle_timeout: prng.pick(&[SECOND, 5 * SECOND]),
-        fair: false,
+        fair: prng.chance(667),
         fair_half_life: 60 * SECOND,
         fair_fifo_percent: 10,
     }
@@ -174,7 +174,7 @@ fn rest(world: &mut World) {
     for spec in &world.specs {
         let whole = spec.parallelism * spec.queue_limit.min(spec.max_messages);
         let asked = world.life.last_demand.iter().find(|demand| demand.stage == spec.name);
-        assert_eq!(asked.map(|demand| demand.capacity), Some(whole), "the pool is not whole again");
+        assert_eq!(asked.map(|demand| demand.ask.capacity), Some(whole), "the pool is not whole again");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Every sequence of a few events, to a small depth, from a few starting points; then the dispatcher is told to end, and
 //! must do so in time with every row accounted for. And every job of a run failing in every way, one at a time.
 
-use super::bench::{Bench, SECOND, row, stage};
+use super::bench::{self, Bench, SECOND, row, stage};
 use super::prng::Prng;
 use super::runs;
 use super::server::Failure;
@@ -138,12 +138,12 @@ impl Node {
             Job::Connect => Reply::Connected,
             Job::Lock => Reply::Locked,
             Job::Claim { demand, .. } => {
-                let count = rows.min(i64::from(demand[0].capacity));
+                let count = rows.min(i64::from(demand[0].ask.capacity));
                 let rows: Vec<_> =
                     (self.next_id..self.next_id + count).map(|id| row(id, (id % 3) as u32)).collect();
                 self.next_id += count;
                 self.claimed.extend(rows.iter().map(|row| row.row));
-                Reply::Rows { rows, due_in: None }
+                bench::rows(rows, None)
             }
             Job::Sweep { .. } => Reply::Swept { moved: 0, due_in: None },
             Job::Requeue { rows } => {

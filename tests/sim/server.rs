@@ -89,7 +89,7 @@ impl World {
                 self.life.locked = true;
                 Reply::Locked
             }
-            Job::Claim { demand, skip_locked: false } if self.blocked(demand) => {
+            Job::Claim { demand, touched, skip_locked: false } if self.blocked(demand, touched) => {
                 return Reply::Fault(Fault::Conflict(text));
             }
             Job::Reconcile { .. }
@@ -101,30 +101,23 @@ impl World {
             | Job::Fail { .. }
             | Job::Sweep { .. }
             | Job::Flush(_)
-            | Job::CollectBodies { .. } => self.database.perform(job, self.now, &self.names),
+            | Job::CollectBodies { .. } => self.database.perform(job, self.now),
         };
         if failure == Some(Failure::LostAfter) { Reply::Fault(Fault::Lost(text)) } else { reply }
     }
 
     /// Whether the claim would wait for a row that somebody holds locked.
-    fn blocked(&self, demand: &[Demand]) -> bool {
-        let Some(id) = self.database.locked else { return false };
-        demand.iter().any(|want| {
-            let stage = self.names.iter().position(|name| *name == want.stage).expect("a stage that exists");
-            self.database.pending[stage]
-                .range(want.floor..)
-                .take(want.capacity as usize)
-                .any(|row| *row == id)
-        })
+    fn blocked(&self, demand: &[Demand], touched: &[i64]) -> bool {
+        self.database.locked.is_some_and(|id| self.database.would_take(demand, touched, id))
     }
 
-    /// Sweep, reconcile, notification, a new connection: whatever is pending now, the machine has been told.
+    /// Sweep, reconcile, notification, a new connection: whatever is pending now, the machine has been told that there may be
+    /// something.
     pub fn told_all(&mut self) {
         for stage in 0..self.names.len() {
             let pending: Vec<i64> = self.database.pending[stage].iter().copied().collect();
             for id in pending {
-                let steps = self.steps;
-                self.database.row_mut(id).told_at.get_or_insert(steps);
+                self.database.row_mut(id).exposed_at.get_or_insert(self.now);
             }
         }
     }

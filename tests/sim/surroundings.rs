@@ -74,7 +74,7 @@ impl World {
                 if self.rival {
                     self.note("rival");
                     // Its own start frees every row, ours too.
-                    self.database.perform(&Job::Reconcile { held: Vec::new() }, self.now, &self.names);
+                    self.database.perform(&Job::Reconcile { held: Vec::new() }, self.now);
                 }
                 let gap = if on { 8 * SECOND } else { self.profile.rival_gap };
                 if self.faults {
@@ -188,7 +188,7 @@ impl World {
             && self.life.connected
             && self.prng.chance(500)
         {
-            self.database.perform(&job, self.now, &self.names);
+            self.database.perform(&job, self.now);
         }
         let running: Vec<Claim> =
             self.processes.values().filter_map(|process| process.outstanding.front().copied()).collect();

@@ -1,6 +1,6 @@
 //! Database trouble, due rows and statistics, event by event (requirement groups L, O, K and E7, E8).
 
-use super::bench::{Bench, MILLI, SECOND, claim, name, requeue, row, row_at, send, stage};
+use super::bench::{Bench, MILLI, SECOND, claim, name, requeue, row, row_at, rows, send, stage};
 use crate::machine::{Action, Deltas, Event, Exit, Fault, Job, Micros, Reply, StageDelta, WorkerId};
 
 fn flushes(bench: &Bench) -> Vec<Deltas> {
@@ -100,7 +100,9 @@ fn cuts_ratchet_and_end_after_five_minutes() {
         bench.jobs.clear();
         bench.event(Event::Notified);
         let claim = bench.jobs.iter().find_map(|job| match job {
-            Job::Claim { demand, .. } => demand.first().map(|want| want.capacity),
+            Job::Claim { demand, .. } => {
+                demand.first().map(|want| want.ask.capacity).filter(|capacity| *capacity > 0)
+            }
             _ => None,
         });
         claim.unwrap_or(0)
@@ -151,7 +153,7 @@ fn due_rows_are_swept_when_they_are_due_and_in_steps() {
     // A crowd: a thousand at a time, with the claims between.
     let more = Reply::Swept { moved: 1000, due_in: Some(0) };
     bench.script.extend(vec![("Sweep", more); 3]);
-    bench.script.extend(vec![("Claim", Reply::Rows { rows: Vec::new(), due_in: Some(0) }); 3]);
+    bench.script.extend(vec![("Claim", rows(Vec::new(), Some(0))); 3]);
     bench.script.push_back(("Sweep", Reply::Swept { moved: 7, due_in: Some(5 * SECOND) }));
     bench.pass(200 * MILLI);
     let sweeps = bench.jobs.iter().filter(|job| matches!(job, Job::Sweep { limit: 1000 })).count();

@@ -1,7 +1,8 @@
 //! The dispatcher's statements: lock, notifications, claim, fenced writes, sweep, statistics.
 
 use super::harness::{self, Database, PATIENCE, wait_until};
-use super::sql::queue::{Channel, Claimed, Held, Lock, StageCount, Want};
+use super::sql::claim::{Claimed, Want};
+use super::sql::queue::{Channel, Held, Lock, StageCount};
 use super::sql::{Db, Error, Purpose};
 use super::{admit, claim, claim_one, open, want};
 use serde_json::{Value, json};
@@ -115,13 +116,13 @@ fn a_locked_row_stops_one_claim_only_until_locked_rows_are_skipped() {
     let mut db = dispatcher(&database);
     let (first, second) = (admit(&mut db, "a"), admit(&mut db, "a"));
     database.run(&format!("BEGIN; SELECT FROM pepsi.workqueue WHERE workqueue_id = {first} FOR UPDATE"));
-    match db.claim(&[want("a", 2)], false) {
+    match db.claim(&[want("a", 2)], &[], false) {
         Err(Error::Conflict(text)) => {
             assert!(text.contains("claim messages") && text.contains("55P03"), "{text}")
         }
         other => panic!("{other:?}"),
     }
-    let claims = db.claim(&[want("a", 2)], true).expect("the other row");
+    let claims = db.claim(&[want("a", 2)], &[], true).expect("the other row");
     assert_eq!(ids(&claims.rows), [("a", second)]);
     database.run("COMMIT");
     assert_eq!(ids(&claim(&mut db, &[want("a", 2)]).rows), [("a", first)]);
@@ -135,7 +136,7 @@ fn a_row_that_changes_while_the_claim_waits_for_it_is_not_claimed() {
     let id = admit(&mut db, "a");
     database.run(&format!("BEGIN; UPDATE pepsi.workqueue SET status = 'failed' WHERE workqueue_id = {id}"));
     let mut watcher = database.connect();
-    let claimer = std::thread::spawn(move || db.claim(&[want("a", 1)], false));
+    let claimer = std::thread::spawn(move || db.claim(&[want("a", 1)], &[], false));
     wait_until("the claim waits for the row", PATIENCE, || {
         let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
         watcher.query_one(waiting, &[]).expect("a count").get::<_, i64>(0) == 1

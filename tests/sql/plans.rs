@@ -2,6 +2,7 @@
 //! with a deep queue, and with plans made while the table was empty and never analyzed.
 
 use super::harness::{Database, Options, Postgres};
+use super::sql::claim::{Listed, Want};
 use super::sql::queue::{Held, StageCount};
 use super::sql::row::{Content, Load, Move};
 use super::sql::{Db, Purpose};
@@ -48,7 +49,7 @@ fn reads(plans: &str) -> Vec<(String, bool)> {
     for (number, line) in lines.iter().enumerate() {
         let Some((kind, rest)) = line.split_once(" on workqueue") else { continue };
         // Query texts are logged too; a node of a plan has its costs.
-        if !kind.contains("Scan") || !line.contains("(cost=") {
+        if !kind.contains("Scan") || kind.contains("Function") || !line.contains("(cost=") {
             continue;
         }
         assert!(kind.contains("Index") && kind.contains(" using "), "{line}, _{rest}, in\n{plans}");
@@ -79,10 +80,16 @@ fn each_statement_rides_on_its_index(server: &Postgres, dispatcher: &mut Db, wor
     for skip_locked in [false, true] {
         let claimed = plans(server, || {
             let wants = [want("s1", 3), want("none", 9), want("s2", 3)];
-            held = dispatcher.claim(&wants, skip_locked).expect("a claim").rows[0].held;
+            held = dispatcher.claim(&wants, &[], skip_locked).expect("a claim").rows[0].held;
         });
         rides_on(&claimed, &["*workqueue_due", "workqueue_pending", "workqueue_pkey"]);
     }
+    let fair = plans(server, || {
+        let listed = Listed { sender: "from:d1".into(), lead_us: 5, floor: Some(0), rows: 3 };
+        let want = Want { fifo_slots: 1, visits: 3, senders: vec![listed], ..want("s1", 3) };
+        assert_eq!(dispatcher.claim(&[want], &[1, 2], false).expect("a claim").rows.len(), 3);
+    });
+    rides_on(&fair, &["*workqueue_due", "workqueue_fair", "workqueue_pending", "workqueue_pkey"]);
     rides_on(
         &plans(server, || assert!(dispatcher.reconcile(&[held]).is_ok())),
         &["*workqueue_running", "workqueue_pkey"],

@@ -1,61 +1,46 @@
-//! When to claim and what to ask for (requirements W2-W4): wakes, the heartbeat, and a floor on the ids of each stage.
+//! When to claim (requirements W2, W3): wakes, the heartbeat, rounds that go on, and what follows a claim that failed. What
+//! each claim asks for and what its outcome means is `fair`'s: shares of the senders, and how far down it has to look.
 //!
-//! The floor spares a claim the dead index entries of the rows that went before: no pending row of the stage that the
-//! machine has been told of has a smaller id. It is sound because whatever can make an older row pending lowers it:
-//! - a claim that is oldest first took every row between the old floor and its last one, so the next may start behind
-//!   that; one that brought less than it asked took all there were, so the next may start behind all ids seen so far;
-//! - a row that leaves a worker, whether answered or not, may be pending anywhere, and siblings that it left have
-//!   larger ids: it lowers all floors to its id. The write that puts it back does so again once it is done;
-//! - rows that others made pending (notification, sweep, reconcile, a new connection) drop all floors, and so does
-//!   the first claim after POLL_INTERVAL, for notifications that were lost.
-//!
-//! What lowers a floor while a claim is under way holds against what that claim's reply would raise.
+//! `fair` hears of all that can make a row pending: a row that leaves a worker, whether answered or not, may be pending
+//! anywhere, and the write that puts it back tells so again once it is done; rows that others made pending (notification,
+//! sweep, reconcile, a new connection) may be any, and so they may after POLL_INTERVAL, for notifications that were lost.
 
 use super::chance::{Backoff, Chance};
-use super::{Demand, Job, Micros};
+use super::fair::{Fair, Notice, Taken};
+use super::{Demand, Job, Micros, Settings};
 
 /// The delays between claims that are not done.
 const RETRY: Micros = 500_000;
 const LONGEST_RETRY: Micros = 30_000_000;
 
-/// What one claim asked of one stage.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
-    pub(super) stage: usize,
-    pub(super) capacity: u32,
-}
-
 #[derive(Clone, Debug)]
 pub(super) struct Claims {
     poll_interval: Micros,
+    pub(super) fair: Fair,
     wanted: bool,
-    /// The last claim without floors; POLL_INTERVAL counts from there, so that no wake puts the heartbeat off.
-    last_full: Micros,
+    /// The last heartbeat; no wake puts the next one off.
+    beat: Micros,
     not_before: Micros,
     skip_locked: bool,
-    asked: Vec<Asked>,
     asked_skipping: bool,
-    floors: Vec<i64>,
-    /// The lowest that floors were lowered to since the claim under way was issued.
-    sunk: i64,
-    /// The largest id ever claimed.
-    seen: i64,
     backoff: Backoff,
 }
 
 impl Claims {
-    pub(super) fn new(poll_interval: Micros, stages: usize) -> Claims {
+    pub(super) fn new(settings: &Settings, stages: usize) -> Claims {
+        let fair = super::fair::Settings {
+            fair: settings.fair,
+            half_life: settings.fair_half_life,
+            fifo_percent: settings.fair_fifo_percent,
+        };
         Claims {
-            poll_interval,
+            poll_interval: settings.poll_interval,
+            fair: Fair::new(fair, stages),
             wanted: false,
-            last_full: 0,
+            beat: 0,
             not_before: 0,
             skip_locked: false,
-            asked: Vec::new(),
             asked_skipping: false,
-            floors: vec![0; stages],
-            sunk: i64::MAX,
-            seen: 0,
             backoff: Backoff::new(RETRY, LONGEST_RETRY),
         }
     }
@@ -66,70 +51,58 @@ impl Claims {
     }
 
     /// Others made rows pending.
-    pub(super) fn expose(&mut self) {
-        self.lower(0);
+    pub(super) fn expose(&mut self, now: Micros) {
+        self.fair.expose(now);
         self.want();
     }
 
-    /// Row `id` may be pending at any stage, or what came of it.
-    pub(super) fn lower(&mut self, id: i64) {
-        self.sunk = self.sunk.min(id);
-        for floor in &mut self.floors {
-            *floor = (*floor).min(id);
-        }
+    /// Row `id` may be pending at any stage.
+    pub(super) fn touch(&mut self, id: i64) {
+        self.fair.touch(id);
+        self.want();
     }
 
-    /// From when a claim is wanted: a wake's, or the heartbeat's.
-    pub(super) fn wish(&self) -> Micros {
-        let at = if self.wanted { 0 } else { self.last_full.saturating_add(self.poll_interval) };
-        at.max(self.not_before)
+    fn next_beat(&self) -> Micros {
+        self.beat.saturating_add(self.poll_interval)
     }
 
-    /// The claim for `asked`, whose names are `names`; nothing of the sort may be under way.
-    pub(super) fn issue(&mut self, now: Micros, asked: Vec<Asked>, names: impl Fn(usize) -> String) -> Job {
-        if now >= self.last_full.saturating_add(self.poll_interval) {
-            self.lower(0);
+    /// From when a claim with these capacities is wanted: a wake's, the heartbeat's, or for a round that is not over.
+    pub(super) fn wish(&self, capacities: &[u32]) -> Option<Micros> {
+        if capacities.iter().all(|capacity| *capacity == 0) {
+            return None;
         }
-        if self.floors.iter().all(|floor| *floor == 0) {
-            self.last_full = now;
+        let round = self.fair.round_wish(capacities).unwrap_or(Micros::MAX);
+        let at = if self.wanted { 0 } else { self.next_beat().min(round) };
+        Some(at.max(self.not_before))
+    }
+
+    /// The claim with these capacities of the stages `names`; nothing of the sort may be under way.
+    pub(super) fn issue<'a>(
+        &mut self,
+        now: Micros,
+        capacities: &[u32],
+        names: impl Iterator<Item = &'a str>,
+    ) -> Job {
+        if now >= self.next_beat() {
+            self.beat = now;
+            self.fair.beat();
         }
         self.wanted = false;
-        self.sunk = i64::MAX;
         self.asked_skipping = std::mem::take(&mut self.skip_locked);
-        let demand = |one: &Asked| Demand {
-            stage: names(one.stage),
-            capacity: one.capacity,
-            floor: self.floors[one.stage],
-        };
-        let demand = asked.iter().map(demand).collect();
-        self.asked = asked;
-        Job::Claim { demand, skip_locked: self.asked_skipping }
+        let (asks, touched) = self.fair.demand(now, capacities, self.asked_skipping);
+        let demand = names.zip(asks).map(|(stage, ask)| Demand { stage: stage.to_owned(), ask }).collect();
+        Job::Claim { demand, touched, skip_locked: self.asked_skipping }
     }
 
-    /// The claim brought these, as (stage, id).
-    pub(super) fn done(&mut self, rows: &[(usize, i64)]) {
+    /// The claim took these rows and saw that; `top` is the greatest id given out so far.
+    pub(super) fn done(&mut self, now: Micros, taken: &[Taken<'_>], notices: &[(usize, Notice)], top: i64) {
         self.backoff.reset();
-        self.seen = rows.iter().map(|(_, id)| *id).fold(self.seen, i64::max);
-        for Asked { stage, capacity } in std::mem::take(&mut self.asked) {
-            // A row that was locked may have been passed over: nothing is known of what lies below.
-            if self.asked_skipping {
-                continue;
-            }
-            let of_stage = || rows.iter().filter(|(of, _)| *of == stage).map(|(_, id)| *id);
-            let took_all = of_stage().count() < capacity as usize;
-            let behind = if took_all {
-                self.seen.checked_add(1)
-            } else {
-                of_stage().max().and_then(|id| id.checked_add(1))
-            };
-            let floor = behind.unwrap_or(0).max(self.floors[stage]);
-            self.floors[stage] = floor.min(self.sunk);
-        }
+        self.fair.claimed(now, taken, notices, top);
     }
 
     /// Nothing was claimed. A row may be locked by others, so once it is tried around such rows; then later.
     pub(super) fn refused(&mut self, now: Micros, conflict: bool, chance: &mut Chance) {
-        self.asked.clear();
+        self.fair.not_claimed(now);
         self.wanted = true;
         if conflict && !self.asked_skipping {
             self.skip_locked = true;
@@ -138,15 +111,12 @@ impl Claims {
         }
     }
 
-    /// What was asked may have been claimed; the reconcile after the reconnect frees it.
-    pub(super) fn lost(&mut self) {
-        self.asked.clear();
-    }
-
-    /// A new connection: notifications may have been missed.
+    /// A new connection: what was asked over the old one may have been claimed, and the reconcile frees it; notifications
+    /// may have been missed.
     pub(super) fn connected(&mut self) {
         self.not_before = 0;
         self.skip_locked = false;
-        self.expose();
+        self.fair.reconnected();
+        self.want();
     }
 }

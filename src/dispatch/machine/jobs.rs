@@ -3,9 +3,9 @@
 //! Until the lock was first taken a failure to connect ends the dispatcher (CLI3); after that it reconnects for ever.
 
 use super::chance::Backoff;
+use super::fair::{Notice, Taken};
 use super::journal::Cause;
 use super::worker::Row;
-use super::writes::What;
 use super::{Action, Announcement, Claimed, Fault, Job, Machine, Micros, Reply, Severity};
 
 /// Decorrelated jitter between attempts to connect (W1).
@@ -127,16 +127,16 @@ impl Machine {
                 fits(&[Kind::Lock]);
                 self.lock_later("another dispatcher works on this database; there may be only one");
             }
-            Reply::Rows { rows, due_in } => {
+            Reply::Rows { rows, notices, top, due_in } => {
                 fits(&[Kind::Claim]);
                 self.upkeep.earliest(self.now, due_in);
-                self.arrived(rows);
+                self.arrived(rows, &notices, top);
             }
             Reply::Swept { moved, due_in } => {
                 fits(&[Kind::Sweep]);
                 self.upkeep.swept(self.now, moved, due_in);
                 if moved > 0 {
-                    self.claims.expose();
+                    self.claims.expose(self.now);
                 }
             }
             Reply::Done => self.done(fits(&[Kind::Write, Kind::Reconcile, Kind::Flush, Kind::Bodies])),
@@ -178,24 +178,31 @@ impl Machine {
     }
 
     /// Claimed rows came.
-    fn arrived(&mut self, rows: Vec<Claimed>) {
+    fn arrived(&mut self, rows: Vec<Claimed>, notices: &[(String, Notice)], top: i64) {
         let number = |name: &str| self.stages.iter().position(|stage| stage.spec.name == name);
         let placed: Vec<(Option<usize>, Claimed)> =
             rows.into_iter().map(|row| (number(&row.stage), row)).collect();
-        let known = placed.iter().filter_map(|(stage, row)| Some(((*stage)?, row.row.id)));
-        self.claims.done(&known.collect::<Vec<_>>());
+        let known: Vec<Taken<'_>> = placed
+            .iter()
+            .filter_map(|(stage, row)| {
+                Some(Taken { stage: (*stage)?, id: row.row.id, claim: row.row.claim, sender: &row.sender })
+            })
+            .collect();
+        let notices: Vec<(usize, Notice)> =
+            notices.iter().filter_map(|(stage, notice)| Some((number(stage)?, notice.clone()))).collect();
+        self.claims.done(self.now, &known, &notices, top);
         for (stage, Claimed { stage: name, row: claim, sender: _, strikes }) in placed {
             match stage {
                 Some(stage) if self.stop.is_none() => {
                     let alone = self.strikes.take(claim.id) || strikes > 0;
                     self.stages[stage].waiting.push_back(Row { claim, strikes, alone });
                 }
-                Some(_) => self.writes.push(claim, What::Requeue),
+                Some(_) => self.requeue(claim),
                 None => {
                     let text =
                         format!("message {} was claimed for stage {name}, which has no section", claim.id);
                     self.log_often(Severity::Error, None, Cause::Unknown, text);
-                    self.writes.push(claim, What::Requeue);
+                    self.requeue(claim);
                 }
             }
         }
@@ -206,13 +213,12 @@ impl Machine {
             Kind::Write => {
                 for row in self.writes.done() {
                     // Pending again or paused; or its worker had moved it on before it died, and this changed nothing.
-                    self.claims.lower(row.id);
-                    self.claims.want();
+                    self.claims.touch(row.id);
                 }
             }
             Kind::Reconcile => {
                 self.upkeep.reconciled();
-                self.claims.expose();
+                self.claims.expose(self.now);
                 if !self.jobs.announced && self.stop.is_none() {
                     self.jobs.announced = true;
                     self.actions.push(Action::Announce(Announcement::Ready));
@@ -309,7 +315,6 @@ impl Machine {
 
     fn disconnected(&mut self) {
         self.writes.lost();
-        self.claims.lost();
         self.upkeep.lost();
         self.jobs.lock_until = None;
         let delay = self.jobs.backoff.next(&mut self.chance);
@@ -332,9 +337,9 @@ impl Machine {
             }
             Kind::Claim => {
                 self.upkeep.claim_issued();
-                let asked = self.demand();
-                let names = |stage: usize| self.stages[stage].spec.name.clone();
-                Some(self.claims.issue(self.now, asked, names))
+                let capacities = self.capacities();
+                let names = self.stages.iter().map(|stage| stage.spec.name.as_str());
+                Some(self.claims.issue(self.now, &capacities, names))
             }
             Kind::Flush => {
                 let held = self.held().iter().map(|claim| claim.id).collect();

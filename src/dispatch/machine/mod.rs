@@ -10,6 +10,7 @@
 
 mod chance;
 mod claims;
+pub mod fair;
 mod jobs;
 mod journal;
 mod pool;
@@ -23,6 +24,8 @@ mod verdict;
 mod worker;
 mod writes;
 
+use fair::{Ask, Notice};
+
 /// Microseconds of the monotonic clock since an origin of the shell's choice.
 pub type Micros = u64;
 
@@ -35,6 +38,12 @@ pub struct WorkerId(pub u64);
 pub struct Claim {
     pub id: i64,
     pub claim: i64,
+}
+
+impl Claim {
+    fn key(self) -> fair::Claim {
+        (self.id, self.claim)
+    }
 }
 
 /// What the machine needs to know of a `[stage-NAME]` section.
@@ -92,9 +101,7 @@ pub struct Claimed {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Demand {
     pub stage: String,
-    pub capacity: u32,
-    /// No pending row of this stage has a smaller id, as far as the machine knows.
-    pub floor: i64,
+    pub ask: Ask,
 }
 
 /// What a strike was for.
@@ -114,7 +121,8 @@ pub enum Job {
     /// Every running row but these back to pending (D2, D7). Reply: Done.
     Reconcile { held: Vec<Claim> },
     /// Reply: Rows.
-    Claim { demand: Vec<Demand>, skip_locked: bool },
+    /// Of every stage, in their order; `touched` are rows to look up wherever they are.
+    Claim { demand: Vec<Demand>, touched: Vec<i64>, skip_locked: bool },
     /// Reply: Done.
     Requeue { rows: Vec<Claim> },
     /// paused at its stage for `pause`, without a strike (database lost). Reply: Done.
@@ -159,9 +167,12 @@ pub enum Reply {
     Connected,
     Locked,
     LockHeld,
+    /// The rows that were claimed, what was seen of the others by stage, and the greatest id given out so far.
     /// `due_in`: until the earliest paused row is due by the database's clock; None when none waits.
     Rows {
         rows: Vec<Claimed>,
+        notices: Vec<(String, Notice)>,
+        top: i64,
         due_in: Option<Micros>,
     },
     Swept {
@@ -320,7 +331,7 @@ impl Machine {
             chance: chance::Chance::new(seed),
             jobs: jobs::Jobs::new(),
             writes: writes::Writes::new(),
-            claims: claims::Claims::new(settings.poll_interval, stages.len()),
+            claims: claims::Claims::new(&settings, stages.len()),
             upkeep: upkeep::Upkeep::new(settings.stats_interval),
             stats: stats::Stats::new(settings.stats_interval),
             pressure: pressure::Pressure::new(parallelism),
@@ -350,7 +361,7 @@ impl Machine {
             }
             Event::Reply(reply) => self.reply(reply),
             Event::ConnectionLost(error) => self.connection_lost(error),
-            Event::Notified => self.claims.expose(),
+            Event::Notified => self.claims.expose(now),
             Event::SpawnFailed { worker, error } => self.worker(worker, worker::Input::Unstartable(error)),
             Event::Ready { worker, claims: _ } => self.worker(worker, worker::Input::Ready),
             Event::Answer { worker, status, report } => {
@@ -372,6 +383,19 @@ impl Machine {
     pub fn held(&self) -> Vec<Claim> {
         let rows = self.stages.iter().flat_map(pool::Stage::rows).map(|row| row.claim);
         rows.chain(self.writes.rows()).collect()
+    }
+
+    /// The shares of the senders, by stage.
+    #[cfg(test)]
+    #[allow(dead_code)]
+    pub fn fair(&self) -> &fair::Fair {
+        &self.claims.fair
+    }
+
+    /// It goes back to its stage without having run.
+    fn requeue(&mut self, row: Claim) {
+        self.claims.fair.settle(self.now, row.key(), fair::End::Unrun);
+        self.writes.push(row, writes::What::Requeue);
     }
 
     /// Adds one log line; `stage` is an index, None where no stage is meant.

@@ -4,7 +4,6 @@
 //! What is not written by then stays running, and the next start frees it (D2).
 
 use super::worker::Input;
-use super::writes::What;
 use super::{Action, Announcement, Machine, Micros, Severity, WorkerId};
 
 /// Workers finish what they hold within this, or are killed.
@@ -49,10 +48,9 @@ impl Machine {
         self.actions.push(Action::Announce(Announcement::Stopping));
         let since = self.now;
         self.stop = Some(Stop { code, since, killed: false, database, alone: None, flushed: false });
-        for stage in &mut self.stages {
-            for row in stage.withdraw() {
-                self.writes.push(row, What::Requeue);
-            }
+        let back: Vec<_> = self.stages.iter_mut().flat_map(super::pool::Stage::withdraw).collect();
+        for row in back {
+            self.requeue(row);
         }
         for worker in self.workers() {
             self.worker(worker, Input::Stop);

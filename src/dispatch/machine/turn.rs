@@ -3,7 +3,6 @@
 //! `wishes` is the one list of jobs in the order of their urgency, each with the time from which it is wanted: the
 //! first that is due is issued, and the earliest is the deadline, so that the two cannot disagree.
 
-use super::claims::Asked;
 use super::jobs::Kind;
 use super::{Machine, Micros, Severity};
 
@@ -60,19 +59,20 @@ impl Machine {
         if self.stop.is_some() {
             return;
         }
+        let mut back = Vec::new();
         for (index, stage) in self.stages.iter_mut().enumerate() {
             let cap = self.pressure.cap(index);
-            for row in stage.hand_out(self.now, cap, &mut self.last_worker, &mut self.actions) {
-                self.writes.push(row.claim, super::writes::What::Requeue);
-            }
+            back.extend(stage.hand_out(self.now, cap, &mut self.last_worker, &mut self.actions));
+        }
+        for row in back {
+            self.requeue(row.claim);
         }
     }
 
-    /// What a claim may ask for now; a stage without capacity is left out.
-    pub(super) fn demand(&self) -> Vec<Asked> {
-        let capacity = |stage: usize| self.stages[stage].capacity(self.pressure.cap(stage)).min(MOST_CLAIMED);
-        let all = (0..self.stages.len()).map(|stage| Asked { stage, capacity: capacity(stage) });
-        all.filter(|asked| asked.capacity > 0).collect()
+    /// What a claim may ask for now, of each stage.
+    pub(super) fn capacities(&self) -> Vec<u32> {
+        let all = self.stages.iter().enumerate();
+        all.map(|(index, stage)| stage.capacity(self.pressure.cap(index)).min(MOST_CLAIMED)).collect()
     }
 
     fn wishes(&self) -> [Wish; 6] {
@@ -82,8 +82,8 @@ impl Machine {
         if !self.jobs.is_up() {
             return [self.jobs.wish(), None, None, None, None, None];
         }
-        let may_claim = self.upkeep.is_reconciled() && !self.writes.is_full() && !self.demand().is_empty();
-        let claim = may_claim.then(|| self.claims.wish());
+        let may_claim = self.upkeep.is_reconciled() && !self.writes.is_full();
+        let claim = if may_claim { self.claims.wish(&self.capacities()) } else { None };
         let idle = self.writes.is_empty() && self.stages.iter().all(super::pool::Stage::is_idle);
         let claim = claim.map(|at| (Kind::Claim, at));
         let sweep = self.upkeep.sweep_wish().map(|at| (Kind::Sweep, at));

@@ -1,7 +1,9 @@
 //! What a worker's answer or end means for its rows (requirements R3, E1-E6, L1, O1): the one way out of a pipeline.
 //!
-//! Every row that leaves passes `answered` or `fell`, lowers the floors, and either is done or owes a write.
+//! Every row that leaves passes `answered` or `fell`, which tell where it may be now and what it has used (F2); it either is
+//! done or owes a write.
 
+use super::fair::End;
 use super::journal::Cause;
 use super::strike::{LAST_STRIKE, sentence};
 use super::worker::{Deed, Input, Row, Verdict, Why};
@@ -13,9 +15,11 @@ use std::collections::VecDeque;
 const LOST_PAUSE: Micros = 30_000_000;
 
 /// A worker's end, as the pool saw it.
-struct End {
+struct Fall {
     sent: VecDeque<Row>,
     unsent: VecDeque<Row>,
+    /// How long the head had been the head.
+    spent: Micros,
     verdict: Verdict,
     /// Why it ended, in words.
     text: String,
@@ -88,10 +92,11 @@ impl Machine {
         self.fell(stage, end);
     }
 
-    fn take_rows(&mut self, stage: usize, index: usize, exit: Option<Exit>) -> End {
+    fn take_rows(&mut self, stage: usize, index: usize, exit: Option<Exit>) -> Fall {
         let worker = &mut self.stages[stage].workers[index];
         let verdict = worker.verdict(exit);
-        End {
+        Fall {
+            spent: worker.spent(self.now),
             text: worker.obituary(exit),
             refused: exit == Some(Exit::Code(78)),
             overloaded: exit == Some(Exit::Code(75)),
@@ -107,20 +112,22 @@ impl Machine {
         let Input::Answer { status, report } = input else { return };
         let Some((row, spent)) = self.stages[stage].workers[index].take(self.now) else { return };
         let id = row.claim.id;
-        self.claims.lower(id);
-        self.claims.want();
+        self.claims.touch(id);
         match status {
             74 => {
+                self.claims.fair.settle(self.now, row.claim.key(), End::Burned(spent));
                 self.pause_lost(stage, &row);
                 self.hold(stage, Cause::DatabaseLost, format!("message {id}: its worker lost the database"));
             }
             75 => {
-                self.writes.push(row.claim, What::Requeue);
+                self.requeue(row.claim);
                 self.hold(stage, Cause::Overloaded, format!("message {id}: the database is overloaded"));
                 self.press();
             }
             status => {
                 self.stages[stage].answered(spent);
+                self.claims.fair.measured(stage, spent);
+                self.claims.fair.settle(self.now, row.claim.key(), End::Ran(spent));
                 let fused = self.known(stage, report);
                 self.stats.pass(&self.stages[stage].spec.name, id, spent, &fused);
                 self.upkeep.executed(self.now);
@@ -150,10 +157,10 @@ impl Machine {
     }
 
     /// A worker is gone, or as good as gone, and these were its rows.
-    fn fell(&mut self, stage: usize, end: End) {
-        let End { mut sent, unsent, verdict, text, refused, overloaded, unasked } = end;
+    fn fell(&mut self, stage: usize, end: Fall) {
+        let Fall { mut sent, unsent, spent, verdict, text, refused, overloaded, unasked } = end;
         for row in sent.iter().chain(&unsent) {
-            self.claims.lower(row.claim.id);
+            self.claims.touch(row.claim.id);
         }
         self.claims.want();
         match verdict {
@@ -164,6 +171,7 @@ impl Machine {
             Verdict::Unready => self.cool(stage, &text, refused),
             Verdict::Lost => {
                 for row in sent.drain(..) {
+                    self.claims.fair.settle(self.now, row.claim.key(), End::Unrun);
                     self.pause_lost(stage, &row);
                 }
                 self.hold(stage, Cause::DatabaseLost, "a worker lost the database".to_owned());
@@ -173,6 +181,11 @@ impl Machine {
             }
             Verdict::Blame(blame) => {
                 if let Some(head) = sent.pop_front() {
+                    let used = match blame {
+                        Blame::Crashed => spent,
+                        Blame::TimedOut => self.stages[stage].spec.max_runtime,
+                    };
+                    self.claims.fair.settle(self.now, head.claim.key(), End::Burned(used));
                     self.strike(stage, head, blame, &text);
                 }
                 for row in &sent {
@@ -184,7 +197,7 @@ impl Machine {
             self.press();
         }
         for row in sent.iter().chain(&unsent) {
-            self.writes.push(row.claim, What::Requeue);
+            self.requeue(row.claim);
         }
     }
 

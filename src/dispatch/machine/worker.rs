@@ -330,10 +330,15 @@ impl Worker {
     /// Its head is answered: the row, and how long it was the head.
     pub(super) fn take(&mut self, now: Micros) -> Option<(Row, Micros)> {
         let row = self.sent.pop_front()?;
-        let spent = now - self.turned;
+        let spent = self.spent(now);
         self.turned = now;
         self.answered = true;
         Some((row, spent))
+    }
+
+    /// How long its head has been the head.
+    pub(super) fn spent(&self, now: Micros) -> Micros {
+        now - self.turned
     }
 
     /// What its end means. `exit` is None when it never started, or does not die.
