@@ -342,7 +342,7 @@ impl Machine {
                 Some(self.claims.issue(self.now, &capacities, names))
             }
             Kind::Flush => {
-                let held = self.held().iter().map(|claim| claim.id).collect();
+                let held = self.held_ids();
                 Some(Job::Flush(self.stats.issue(self.now, &held)))
             }
             Kind::Bodies => {

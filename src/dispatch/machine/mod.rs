@@ -398,6 +398,10 @@ impl Machine {
         self.writes.push(row, writes::What::Requeue);
     }
 
+    fn held_ids(&self) -> std::collections::BTreeSet<i64> {
+        self.held().iter().map(|claim| claim.id).collect()
+    }
+
     /// Adds one log line; `stage` is an index, None where no stage is meant.
     fn log(&mut self, level: Severity, stage: Option<usize>, message: String) {
         let stage = stage.map_or(String::new(), |index| self.stages[index].spec.name.clone());
