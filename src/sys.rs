@@ -363,6 +363,19 @@ fn die_with_parent() -> io::Result<()> {
     Ok(())
 }
 
+/// Fails as opening a file would unless more than `count` descriptors can still be opened. The lowest number that is
+/// free is given out first, so the next one tells how many are left, or fewer.
+pub fn check_room(count: u32) -> io::Result<()> {
+    let next = io::pipe()?.0.as_raw_fd();
+    // SAFETY: an all-zero rlimit is a valid value, and the call fills it.
+    let limit = unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        checked(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit)).map(|_| limit.rlim_cur)
+    }?;
+    let wanted = u64::try_from(next).unwrap_or(0) + u64::from(count);
+    if wanted < limit { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EMFILE)) }
+}
+
 fn open_descriptors() -> io::Result<Vec<RawFd>> {
     let mut descriptors = Vec::new();
     for entry in fs::read_dir("/proc/self/fd")? {
