@@ -108,7 +108,7 @@ fn a_connection_is_made_again_when_workers_have_all_descriptors() {
     let options = [("PARALLELISM", "32"), ("QUEUE_LIMIT", "1")];
     world.stage(
         "init",
-        "echo $$ >>$LOG; echo ready; while [ ! -e $LOG.go ]; do sleep 0.05; done; read id; echo 1; read id",
+        "echo $$ >>$LOG; echo ready; while [ ! -e $LOG.go ]; do sleep 0.05; done; while read id; do echo 1; done",
         &options,
     );
     world.add("init", 32);
