@@ -24,6 +24,11 @@ const TURN_BYTES: usize = 64 * 1024;
 /// of its own that it left behind may write on for ever.
 const LAST_BYTES: usize = 1024 * 1024;
 
+/// What a start needs for a moment (two pipes, and one by which a failed exec is told), and what stays free behind it: a
+/// lost connection to the database must be made anew when workers have all the rest, with its three, its DNS look-up
+/// and the look for its socket.
+const DESCRIPTORS: u32 = 6 + 10;
+
 /// `ID CLAIM\n` with two numbers of twenty characters.
 const LONGEST_ID: usize = 42;
 
@@ -111,7 +116,7 @@ impl Launcher {
         command.env_clear().envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.env("PEPSI_STAGE", stage).stdin(Stdio::piped()).stdout(Stdio::piped());
         let failed = |error: io::Error| format!("cannot start {program}: {error}");
-        let spawned = sys::spawn(&mut command).map_err(failed)?;
+        let spawned = sys::check_room(DESCRIPTORS).and_then(|()| sys::spawn(&mut command)).map_err(failed)?;
         let child = Child {
             worker,
             stage: stage.to_owned(),

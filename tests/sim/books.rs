@@ -6,8 +6,8 @@
 use super::database::Herald;
 use super::process::{Process, Word};
 use super::world::{SECOND, World};
-use crate::machine::{Blame, Claim, Deltas, Demand, Exit, Fault, Job, Micros, Reply, WorkerId};
-use std::collections::BTreeMap;
+use crate::machine::{Blame, Claim, Deltas, Demand, Exit, Fault, Job, Micros, Reply, Stray, WorkerId};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a claimed row is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +61,9 @@ pub struct Life {
     pub claims: u64,
     pub other_jobs: u64,
     pub last_demand: Vec<Demand>,
+    /// Claims that were answered with 0 over this connection, and rows that turned out to be left running by such an answer.
+    done: BTreeSet<Claim>,
+    strayed: BTreeSet<(usize, i64)>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,6 +95,8 @@ impl Life {
             claims: 0,
             other_jobs: 0,
             last_demand: Vec::new(),
+            done: BTreeSet::new(),
+            strayed: BTreeSet::new(),
         }
     }
 
@@ -209,6 +214,7 @@ impl World {
                 self.life.stages[stage].time += spent;
                 if status == 0 {
                     self.life.ledger.remove(&head);
+                    self.life.done.insert(head);
                 } else {
                     self.life.truth.failed += 1;
                     self.life.owe(head, Debt::Fail);
@@ -315,9 +321,11 @@ impl World {
             }
             (Job::Lock, Reply::Locked) => {
                 self.life.reconciled = false;
+                self.life.done.clear();
                 self.told_all();
             }
             (Job::Reconcile { .. }, _) => self.told_all(),
+            (Job::FindStrays { .. }, Reply::Strays(rows)) => rows.iter().for_each(|row| self.strayed(row)),
             (Job::Sweep { .. }, Reply::Swept { moved, .. }) if *moved > 0 => self.told_all(),
             (Job::Requeue { rows }, _) => rows.iter().for_each(|row| self.settled(*row)),
             (
@@ -330,6 +338,24 @@ impl World {
             (Job::Flush(deltas), _) => self.count_written(deltas),
             _ => {}
         }
+    }
+
+    /// A row that was answered and not moved: it goes back once, and then takes a strike.
+    fn strayed(&mut self, stray: &Stray) {
+        let claim = stray.row;
+        assert!(self.life.done.remove(&claim), "{claim:?} is no stray");
+        let stage = self.database.row(claim.id).stage;
+        let debt = if !self.life.strayed.insert((stage, claim.id)) {
+            self.life.stages[stage].crashes += 1;
+            self.life.truth.failed += u64::from(stray.strikes == 2);
+            self.note("stray: struck");
+            Debt::Strike(Blame::Crashed)
+        } else {
+            self.note("stray: freed");
+            Debt::Requeue
+        };
+        let entry = Entry { place: Place::Owes(debt), strikes: stray.strikes, stage };
+        assert!(self.life.ledger.insert(claim, entry).is_none());
     }
 
     /// What was to be written back and is not is the worker's again, if it is there.

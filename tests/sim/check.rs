@@ -157,6 +157,7 @@ impl World {
             Job::Connect => "job: connect",
             Job::Lock => "job: lock",
             Job::Reconcile { .. } => "job: reconcile",
+            Job::FindStrays { .. } => "job: find strays",
             Job::Claim { skip_locked: true, .. } => "job: claim around locks",
             Job::Claim { .. } => "job: claim",
             Job::Requeue { rows } if rows.len() > 1 => "job: requeue of many",
@@ -204,7 +205,7 @@ impl World {
                 self.check_write(*row, Debt::Strike(*blame), *strikes);
             }
             Job::Fail { row, .. } => self.check_write(*row, Debt::Fail, 0),
-            Job::Sweep { .. } | Job::Flush(_) | Job::CollectBodies { .. } => {}
+            Job::FindStrays { .. } | Job::Sweep { .. } | Job::Flush(_) | Job::CollectBodies { .. } => {}
         }
     }
 

@@ -204,6 +204,7 @@ impl Node {
                 bench::rows(rows, None)
             }
             Job::Sweep { .. } => Reply::Swept { moved: 0, due_in: None },
+            Job::FindStrays { .. } => Reply::Strays(Vec::new()),
             Job::Requeue { rows } => {
                 self.over.extend(rows);
                 Reply::Done

@@ -49,6 +49,7 @@ impl World {
             | Reply::Locked
             | Reply::Rows { .. }
             | Reply::Swept { .. }
+            | Reply::Strays(_)
             | Reply::Done
             | Reply::Fatal { .. } => {}
         }
@@ -93,6 +94,7 @@ impl World {
                 return Reply::Fault(Fault::Conflict(text));
             }
             Job::Reconcile { .. }
+            | Job::FindStrays { .. }
             | Job::Claim { .. }
             | Job::Requeue { .. }
             | Job::Pause { .. }

@@ -109,11 +109,11 @@ pub struct World {
 
 impl World {
     pub fn new(seed: u64, profile: Profile, specs: Vec<StageSpec>, settings: Settings) -> World {
-        let names = specs.iter().map(|spec| spec.name.clone()).collect();
+        let names: Vec<String> = specs.iter().map(|spec| spec.name.clone()).collect();
         let mut world = World {
             now: 0,
             prng: Prng::new(seed),
-            database: Database::new(specs.len()),
+            database: Database::new(&names),
             life: Life::new(specs.len()),
             profile,
             specs,

@@ -140,6 +140,11 @@ impl Machine {
                     self.claims.expose(self.now);
                 }
             }
+            Reply::Strays(rows) => {
+                fits(&[Kind::Reconcile]);
+                self.upkeep.reconciled();
+                rows.into_iter().for_each(|row| self.stray(row));
+            }
             Reply::Done => {
                 self.done(fits(&[Kind::Withdraw, Kind::Write, Kind::Reconcile, Kind::Flush, Kind::Bodies]))
             }
@@ -197,6 +202,11 @@ impl Machine {
         let notices: Vec<(usize, Notice)> =
             notices.iter().filter_map(|(stage, notice)| Some((number(stage)?, notice.clone()))).collect();
         self.claims.done(self.now, &known, &notices, top);
+        let taken = |index| known.iter().filter(|row| row.stage == index).count();
+        if (0..self.stages.len()).any(|index| taken(index) >= super::turn::MOST_CLAIMED as usize) {
+            // It may have been asked for less than there is room for.
+            self.claims.want();
+        }
         for (stage, Claimed { stage: name, row: claim, sender: _, strikes }) in placed {
             match stage {
                 Some(stage) if self.stop.is_none() => {
@@ -345,7 +355,11 @@ impl Machine {
             Kind::Write => self.writes.issue(self.now),
             Kind::Reconcile => {
                 self.upkeep.reconcile_issued(self.now);
-                Some(Job::Reconcile { held: self.held() })
+                let held = self.held();
+                // Over one connection no claim is made that is not heard of, so a row that nobody has was answered. Once no
+                // worker is left there is nothing to find out.
+                let strays = self.upkeep.is_reconciled() && self.stop.is_none();
+                Some(if strays { Job::FindStrays { held } } else { Job::Reconcile { held } })
             }
             Kind::Sweep => {
                 self.upkeep.sweep_issued();

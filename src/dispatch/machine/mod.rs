@@ -98,6 +98,14 @@ pub struct Claimed {
     pub strikes: u32,
 }
 
+/// A row that runs for us though nobody has it: its worker said that it was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stray {
+    pub stage: String,
+    pub row: Claim,
+    pub strikes: u32,
+}
+
 /// What a claim asks for one stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Demand {
@@ -121,6 +129,8 @@ pub enum Job {
     Lock,
     /// Every running row but these back to pending (D2, D7). Reply: Done.
     Reconcile { held: Vec<Claim> },
+    /// Which rows are running, but for these; nothing is changed. Reply: Strays.
+    FindStrays { held: Vec<Claim> },
     /// Reply: Rows.
     /// Of every stage, in their order; `touched` are rows to look up wherever they are.
     Claim { demand: Vec<Demand>, touched: Vec<i64>, skip_locked: bool },
@@ -180,6 +190,7 @@ pub enum Reply {
         moved: u32,
         due_in: Option<Micros>,
     },
+    Strays(Vec<Stray>),
     Done,
     Fault(Fault),
     /// Nothing but a person can mend it: a schema of another release, no permission. The dispatcher ends with `code`.

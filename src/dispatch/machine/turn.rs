@@ -7,7 +7,7 @@ use super::jobs::Kind;
 use super::{Machine, Micros, Severity};
 
 /// The most rows that one claim asks of a stage: it bounds a statement, and the time of handing out what it brought.
-const MOST_CLAIMED: u32 = 256;
+pub(super) const MOST_CLAIMED: u32 = 256;
 
 type Wish = Option<(Kind, Micros)>;
 
