@@ -3,6 +3,8 @@
 
 #[path = "dispatch/edges.rs"]
 mod edges;
+#[path = "dispatch/fair.rs"]
+mod fair;
 mod harness;
 #[path = "dispatch/life.rs"]
 mod life;

@@ -5,6 +5,9 @@ use crate::processes::{children, processor_time};
 use crate::report::{Report, Samples, Target};
 use crate::world::{World, rest, seconds, wall_clock};
 
+/// The head of the statement that a heartbeat makes.
+const CLAIM: &str = "-- The claim of all stages at once";
+
 pub fn idle(server: &Postgres, report: &mut Report) {
     const BEAT: u64 = 10;
     const SPAN: u64 = 35;
@@ -21,15 +24,18 @@ pub fn idle(server: &Postgres, report: &mut Report) {
     wait_until("the worker has gone", PATIENCE, || children(pid).is_empty());
     rest(3_000);
     let mark = format!("pepsi-dispatch|{}|", world.database.name);
-    let log =
-        || server.log().lines().filter(|line| line.starts_with(&mark)).map(str::to_owned).collect::<Vec<_>>();
+    let log = || {
+        let log = server.log();
+        let lines = log.lines().filter(|line| line.starts_with(&mark) && line.contains("LOG:"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
     let (before, time, begin) = (log().len(), processor_time(pid), wall_clock());
     rest(SPAN * 1_000);
     let time = 100.0 * (processor_time(pid) - time) / seconds(wall_clock() - begin);
     let statements = log().split_off(before);
     world.stop();
     assert!(before > 0, "the log tells of the dispatcher's statements");
-    let beats = statements.iter().filter(|line| line.contains("workqueue_claim_fair")).count();
+    let beats = statements.iter().filter(|line| line.contains(CLAIM)).count();
     let most = (SPAN / BEAT + 1) as usize;
     let others = statements.len() - beats.min(most);
     let spread = format!("{SPAN} s, {beats} heartbeats of one claim each");
