@@ -84,7 +84,7 @@ static CHILD_ENDED: AtomicBool = AtomicBool::new(false);
 static TERMINATIONS: AtomicU32 = AtomicU32::new(0);
 static FROZEN_ALARM: AtomicBool = AtomicBool::new(false);
 
-/// The signals SIGCHLD, SIGTERM, SIGINT and SIGHUP (a terminal that closed) of this process, turned into input of a descriptor.
+/// The signals SIGCHLD (of a child that ended, or stopped), SIGTERM, SIGINT and SIGHUP (a terminal that closed) of this process, turned into input of a descriptor.
 pub struct Signals {
     wake: PipeReader,
 }
@@ -158,7 +158,7 @@ fn dispose(signal: libc::c_int, disposition: libc::sighandler_t) -> io::Result<(
     // SAFETY: an all-zero sigaction is a valid one with an empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = disposition;
-    action.sa_flags = libc::SA_RESTART | libc::SA_NOCLDSTOP;
+    action.sa_flags = libc::SA_RESTART;
     // SAFETY: `action` outlives the call, and the handler passed by our one caller is async-signal-safe.
     checked(unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) })?;
     Ok(())
@@ -269,13 +269,42 @@ pub fn reap(pid: u32) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-/// SIGKILL to `leader` and to every process of the group that it leads. The leader must not have been reaped: until
-/// then its number cannot belong to anybody else. A process that is gone is no error.
+/// Whether this child has stopped since the last call that said so. One that has ended has not, and stays to be reaped.
+pub fn has_stopped(pid: u32) -> io::Result<bool> {
+    let target = process_id(pid).cast_unsigned();
+    // SAFETY: an all-zero siginfo_t is a valid value for the call to fill; without a child to report, si_pid stays 0.
+    let (result, reported) = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let result = libc::waitid(libc::P_PID, target, &mut info, libc::WSTOPPED | libc::WNOHANG);
+        (checked(result), info.si_pid())
+    };
+    match result {
+        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(false),
+        other => other.map(|_| reported != 0),
+    }
+}
+
+/// SIGKILL, which also ends what is stopped; see [`signal_group`].
 pub fn kill_group(leader: u32) -> io::Result<()> {
+    signal_group(leader, libc::SIGKILL)
+}
+
+/// SIGSTOP: takes effect a little later, see [`has_stopped`].
+pub fn stop_group(leader: u32) -> io::Result<()> {
+    signal_group(leader, libc::SIGSTOP)
+}
+
+/// SIGCONT, which also takes back a SIGSTOP that had no effect yet.
+pub fn continue_group(leader: u32) -> io::Result<()> {
+    signal_group(leader, libc::SIGCONT)
+}
+
+/// A signal to `leader` and to every process of the group that it leads. The leader must not have been reaped: until
+/// then its number cannot belong to anybody else. A process that is gone is no error.
+fn signal_group(leader: u32, signal: libc::c_int) -> io::Result<()> {
     let pid = process_id(leader);
     // SAFETY: kill and killpg take two numbers; process_id keeps out 0 and 1, which mean our own group and init.
-    let (process, group) =
-        unsafe { (checked(libc::kill(pid, libc::SIGKILL)), libc::killpg(pid, libc::SIGKILL)) };
+    let (process, group) = unsafe { (checked(libc::kill(pid, signal)), libc::killpg(pid, signal)) };
     // The group may have no member (the leader moved to another one), so only the first result says something.
     let _ = group;
     match process {
@@ -361,6 +390,19 @@ fn die_with_parent() -> io::Result<()> {
     // SAFETY: PR_SET_PDEATHSIG takes a signal number.
     checked(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
     Ok(())
+}
+
+/// Fails as opening a file would unless more than `count` descriptors can still be opened. The lowest number that is
+/// free is given out first, so the next one tells how many are left, or fewer.
+pub fn check_room(count: u32) -> io::Result<()> {
+    let next = io::pipe()?.0.as_raw_fd();
+    // SAFETY: an all-zero rlimit is a valid value, and the call fills it.
+    let limit = unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        checked(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit)).map(|_| limit.rlim_cur)
+    }?;
+    let wanted = u64::try_from(next).unwrap_or(0) + u64::from(count);
+    if wanted < limit { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EMFILE)) }
 }
 
 fn open_descriptors() -> io::Result<Vec<RawFd>> {

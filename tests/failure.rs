@@ -14,7 +14,7 @@ use proxy::Proxy;
 use std::time::{Duration, Instant};
 
 /// Enough that the load is not over before the fault.
-const MANY: i64 = 600;
+const MANY: usize = 600;
 /// What a frozen process ends by, 8 s after a SIGTERM.
 const ALARMED: i32 = 128 + 14;
 const GIVEN_UP: &str = "given up after 15 s";
@@ -148,6 +148,8 @@ fn a_server_that_accepts_and_stays_mute_is_given_up() {
     proxy.cut();
     wait_until("it is mute again", PATIENCE, || dispatcher.log().matches(GIVEN_UP).count() > failures);
     ends(dispatcher, "while a connection is not answered");
+    // Or its session, and with it the lock, would stay for as long as the server believes in the connection.
+    proxy.refuse(true);
     let config = load.direct(&[]).write();
     let dispatcher = load.dispatcher(&config);
     load.finish(&dispatcher);

@@ -10,7 +10,7 @@
 use super::machine::fair::Notice;
 use super::machine::{Blame, Claim, Deltas, Demand, Event, Fault, Job, Reply};
 use crate::sql::claim::{Claimed, Claims, Listed, Sight, Want};
-use crate::sql::queue::{Backend, Channel, Held, Lock, StageCount};
+use crate::sql::queue::{Backend, Channel, Held, Lock, StageCount, Stray};
 use crate::sql::{Db, Error, Purpose};
 use crate::{exit, sys};
 use std::os::fd::RawFd;
@@ -125,6 +125,9 @@ impl Link {
             Job::Connect => return self.listen(),
             Job::Lock => return self.lock(),
             Job::Reconcile { held } => self.db()?.reconcile(&held_rows(&held)).map(drop)?,
+            Job::FindStrays { held } => {
+                return Ok(strays(self.db()?.find_strays(&held_rows(&held))?));
+            }
             Job::Claim { demand, touched, skip_locked } => {
                 return Ok(rows(self.db()?.claim(&wants(demand), &touched, skip_locked)?));
             }
@@ -180,22 +183,12 @@ impl Link {
         }
     }
 
-    /// What a person must mend ends the dispatcher when the schema has changed under it. All else that keeps a
-    /// running dispatcher from its database (a role dropped for a while) is retried like a lost connection.
     fn failed(&mut self, error: Error) -> Reply {
-        let fault = match error {
-            Error::Schema(error) => return Reply::Fatal { code: exit::CONFIG, error },
-            // A right that was taken away: the connection is whole, and a new one would not have it either.
-            Error::Setup(text) if self.live.is_some() => Fault::Refused(text),
-            Error::Lost(text) | Error::Setup(text) => {
-                self.disconnect();
-                Fault::Lost(text)
-            }
-            Error::Overloaded(text) => Fault::Overloaded(text),
-            Error::Conflict(text) => Fault::Conflict(text),
-            Error::Refused(text) => Fault::Refused(text),
-        };
-        Reply::Fault(fault)
+        let reply = reply(error, self.live.is_some());
+        if matches!(reply, Reply::Fault(Fault::Lost(_))) {
+            self.disconnect();
+        }
+        reply
     }
 }
 
@@ -204,6 +197,20 @@ impl Drop for Link {
     fn drop(&mut self) {
         sys::bounded(BLOCKED_LIMIT, || drop(self.live.take()));
     }
+}
+
+/// What a person must mend ends the dispatcher when the schema has changed under it. All else that keeps a
+/// running dispatcher from its database (a role dropped for a while) is retried like a lost connection.
+fn reply(error: Error, is_connected: bool) -> Reply {
+    Reply::Fault(match error {
+        Error::Schema(error) => return Reply::Fatal { code: exit::CONFIG, error },
+        // A right that was taken away: the connection is whole, and a new one would not have it either.
+        Error::Setup(text) if is_connected => Fault::Refused(text),
+        Error::Lost(text) | Error::Setup(text) => Fault::Lost(text),
+        Error::Overloaded(text) => Fault::Overloaded(text),
+        Error::Conflict(text) => Fault::Conflict(text),
+        Error::Refused(text) => Fault::Refused(text),
+    })
 }
 
 fn sockets() -> Result<Vec<RawFd>, Error> {
@@ -242,6 +249,15 @@ fn rows(claims: Claims) -> Reply {
         top: claims.top,
         due_in: claims.due_in_us,
     }
+}
+
+fn strays(found: Vec<Stray>) -> Reply {
+    let stray = |row: Stray| super::machine::Stray {
+        stage: row.stage,
+        row: Claim { id: row.held.id, claim: row.held.claim },
+        strikes: row.strikes,
+    };
+    Reply::Strays(found.into_iter().map(stray).collect())
 }
 
 fn notice(sight: Sight) -> Notice {
@@ -288,5 +304,21 @@ fn class(blame: Blame) -> &'static str {
     match blame {
         Blame::Crashed => "crashed",
         Blame::TimedOut => "timed-out",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Req: L2
+    #[test]
+    fn a_right_that_was_taken_away_is_no_lost_connection() {
+        let setup = || Error::Setup("permission denied".to_owned());
+        assert_eq!(reply(setup(), true), Reply::Fault(Fault::Refused("permission denied".to_owned())));
+        // Where there is no connection, there is nothing to keep.
+        assert_eq!(reply(setup(), false), Reply::Fault(Fault::Lost("permission denied".to_owned())));
+        let schema = Error::Schema("newer".to_owned());
+        assert_eq!(reply(schema, true), Reply::Fatal { code: exit::CONFIG, error: "newer".to_owned() });
     }
 }

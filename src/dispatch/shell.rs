@@ -97,7 +97,11 @@ impl Shell {
         for child in self.children.values_mut().filter(|child| child.is_broken()) {
             child.report_broken(events);
         }
-        if child_ended { self.reap(events) } else { Ok(()) }
+        if child_ended {
+            self.reap(events)?;
+        }
+        self.children.values_mut().for_each(|child| child.report_halted(events));
+        Ok(())
     }
 
     fn watched(&self) -> (Vec<PollFd>, Vec<Source>) {
@@ -158,6 +162,8 @@ impl Shell {
             },
             Action::Send { worker, rows } => self.child(worker, |child| child.send(&rows)),
             Action::Close { worker } => self.child(worker, Child::close),
+            Action::Halt { worker } => self.child(worker, Child::halt),
+            Action::Continue { worker } => self.child(worker, Child::resume),
             Action::Kill { worker } => self.child(worker, |child| child.kill()),
             Action::Log { level, stage, message } => log(severity(level), &stage, &message, &[]),
             Action::Announce(Announcement::Ready) => {

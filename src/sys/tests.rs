@@ -98,6 +98,28 @@ fn a_timeout_never_ends_early() {
 }
 
 #[test]
+fn a_signal_ends_the_sleep_and_is_no_error() {
+    const NAME: &str = "a_signal_ends_the_sleep_and_is_no_error";
+    if !plays(NAME) {
+        assert!(copy_of_us(NAME).wait().unwrap().success());
+        return;
+    }
+    install_guard().unwrap();
+    let (reader, _writer) = io::pipe().unwrap();
+    let mut set = [PollFd::input(reader.as_raw_fd())];
+    let start = Instant::now();
+    let (result, signalled) = bounded(Duration::from_millis(20), || poll(&mut set, Some(PATIENCE)));
+    assert!(result.is_ok() && signalled && start.elapsed() < PATIENCE);
+    assert!(!set[0].is_ready());
+}
+
+#[test]
+fn room_is_what_the_limit_leaves() {
+    check_room(0).unwrap();
+    assert_eq!(check_room(u32::MAX).unwrap_err().raw_os_error(), Some(libc::EMFILE));
+}
+
+#[test]
 fn nonblocking_pipes_do_not_wait() {
     let (mut reader, mut writer) = io::pipe().unwrap();
     set_nonblocking(reader.as_fd()).unwrap();

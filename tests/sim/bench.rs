@@ -72,6 +72,7 @@ pub fn name(job: &Job) -> &'static str {
         Job::Connect => "Connect",
         Job::Lock => "Lock",
         Job::Reconcile { .. } => "Reconcile",
+        Job::FindStrays { .. } => "FindStrays",
         Job::Claim { .. } => "Claim",
         Job::Requeue { .. } => "Requeue",
         Job::Pause { .. } => "Pause",
@@ -195,6 +196,7 @@ impl Bench {
             Job::Lock => Reply::Locked,
             Job::Claim { demand, touched, .. } => self.claim(demand, touched),
             Job::Sweep { .. } => Reply::Swept { moved: 0, due_in: self.due_in },
+            Job::FindStrays { .. } => Reply::Strays(Vec::new()),
             Job::Reconcile { .. }
             | Job::Requeue { .. }
             | Job::Pause { .. }
@@ -227,7 +229,7 @@ impl Bench {
     /// The jobs since the last call, but for claims, flushes and what keeps the queue.
     pub fn writes(&mut self) -> Vec<Job> {
         let all = std::mem::take(&mut self.jobs);
-        let upkeep = ["Claim", "Flush", "Sweep", "Reconcile", "CollectBodies"];
+        let upkeep = ["Claim", "Flush", "Sweep", "Reconcile", "FindStrays", "CollectBodies"];
         all.into_iter().filter(|job| !upkeep.contains(&name(job))).collect()
     }
 

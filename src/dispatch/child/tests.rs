@@ -330,7 +330,7 @@ fn too_few_descriptors_is_an_error() {
     const NAME: &str = "dispatch::child::tests::too_few_descriptors_is_an_error";
     if std::env::var("TEST_ROLE").as_deref() != Ok(NAME) {
         let status = Command::new("/bin/sh")
-            .args(["-c", "ulimit -n 32; exec \"$0\" --exact \"$TEST_ROLE\" --test-threads=1"])
+            .args(["-c", "ulimit -n 48; exec \"$0\" --exact \"$TEST_ROLE\" --test-threads=1"])
             .arg(std::env::current_exe().unwrap())
             .env("TEST_ROLE", NAME)
             .status();
