@@ -42,8 +42,8 @@ const MUTANTS: &[Mutant] = &[
     mutant(
         "rows are withdrawn before the worker has stopped",
         "withdraw.rs",
-        "Phase::Stopping | Phase::Writing(_) | Phase::Lost { .. } => None",
-        "Phase::Stopping => Some((Kind::Withdraw, self.now)), Phase::Writing(_) | Phase::Lost { .. } => None",
+        "Some(Withdrawal { worker: id, head, since: self.now, phase: Phase::Stopping })",
+        "Some(Withdrawal { worker: id, head, since: self.now, phase: Phase::Stopped })",
     ),
     mutant("answers to withdrawn ids are a breach", "verdict.rs", "worker.ghosts.is_empty()", "true"),
     mutant(
@@ -71,12 +71,7 @@ const MUTANTS: &[Mutant] = &[
         "worker.claims && worker.sent.len() > 1",
         "worker.sent.len() > 1",
     ),
-    mutant(
-        "a worker is left stopped at the end",
-        "withdraw.rs",
-        "&& self.stop.is_none() && is_up",
-        "&& is_up",
-    ),
+    mutant("a worker is left stopped at the end", "withdraw.rs", "self.stop.is_none() && is_up", "is_up"),
     mutant(
         "a worker that does not stop is waited for",
         "withdraw.rs",
