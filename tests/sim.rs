@@ -19,6 +19,8 @@ mod database;
 mod edges;
 #[path = "sim/fair.rs"]
 mod fair;
+#[path = "sim/halt.rs"]
+mod halt;
 #[path = "sim/life.rs"]
 mod life;
 #[path = "sim/mutants.rs"]

@@ -71,7 +71,7 @@ const MUTANTS: &[Mutant] = &[
         "worker.claims && worker.sent.len() > 1",
         "worker.sent.len() > 1",
     ),
-    mutant("a worker is left stopped at the end", "withdraw.rs", "self.stop.is_none() && is_up", "is_up"),
+    mutant("a worker is left stopped at the end", "withdraw.rs", "worker.stuck_from(0).is_some()", "true"),
     mutant(
         "a worker that does not stop is waited for",
         "withdraw.rs",

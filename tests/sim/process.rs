@@ -76,8 +76,8 @@ pub struct Process {
     /// How often it was told to stop.
     pub halts: u64,
     /// Stopped by the kernel, and the run that would have finished meanwhile.
-    frozen: bool,
-    late: Option<u64>,
+    pub frozen: bool,
+    pub late: Option<u64>,
     quiet: bool,
     last_word: Micros,
     // What the machine has been told of it.
@@ -206,7 +206,7 @@ impl World {
     }
 
     /// Puts a word on its way: in order, and a little late.
-    fn say(&mut self, id: WorkerId, word: Word) {
+    pub fn say(&mut self, id: WorkerId, word: Word) {
         let delay =
             if self.prng.chance(5) { self.prng.between(0, 20 * MILLI) } else { self.prng.between(10, 200) };
         let Some(process) = self.processes.get_mut(&id) else { return };
@@ -251,7 +251,7 @@ impl World {
     }
 
     /// Takes the next id, if it is free to.
-    fn work(&mut self, id: WorkerId) {
+    pub fn work(&mut self, id: WorkerId) {
         let Some(process) = self.processes.get_mut(&id).filter(|process| process.alive) else { return };
         if !process.ready || process.run.is_some() || process.quiet || process.frozen {
             return;
@@ -428,52 +428,6 @@ impl World {
             self.say(id, Word::Closed);
         }
         self.say(id, Word::Exited(exit));
-    }
-
-    pub fn says_claims(&self, id: WorkerId) -> bool {
-        self.processes.get(&id).is_some_and(|process| process.claims)
-    }
-
-    /// SIGSTOP: at once, but for a process that waits for a disk.
-    pub fn halt(&mut self, id: WorkerId) {
-        let wait = if self.faults && self.prng.chance(100) {
-            self.prng.between(MILLI, 3 * SECOND)
-        } else {
-            self.prng.between(5, 300)
-        };
-        let process = self.processes.get_mut(&id).expect("a worker that is there");
-        process.halts += 1;
-        let halt = process.halts;
-        self.after(wait, Happening::Stops(id, halt));
-    }
-
-    pub fn stops(&mut self, id: WorkerId, halt: u64) {
-        let Some(process) = self.processes.get_mut(&id).filter(|process| process.alive) else { return };
-        if process.halts != halt || process.halt.is_none() {
-            return;
-        }
-        process.frozen = true;
-        self.note("a worker is stopped");
-        self.say(id, Word::Halted(halt));
-        if self.prng.chance(self.profile.words) {
-            if self.prng.chance(500) {
-                let wait = self.prng.between(0, 2 * MILLI);
-                self.after(wait, Happening::Dies(id, Exit::Signal(9)));
-            } else {
-                // A process of its own has its output too.
-                self.say(id, Word::Answer { status: 0, about: None });
-            }
-        }
-    }
-
-    /// SIGCONT.
-    pub fn thaw(&mut self, id: WorkerId) {
-        let process = self.processes.get_mut(&id).expect("a worker that is there");
-        process.frozen = false;
-        if let Some(run) = process.late.take() {
-            self.after(5, Happening::Finishes(id, run));
-        }
-        self.work(id);
     }
 
     /// Whether a worker that may go on works on it.
