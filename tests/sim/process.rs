@@ -14,10 +14,18 @@ pub enum Word {
     Answer {
         status: u8,
         about: Option<Claim>,
+        report: Vec<(String, Micros)>,
     },
     Garbage,
     Closed,
     Exited(Exit),
+}
+
+impl Word {
+    /// An answer to nothing.
+    fn nothing_asked() -> Word {
+        Word::Answer { status: 0, about: None, report: Vec::new() }
+    }
 }
 
 /// How a program behaves from its start.
@@ -32,6 +40,8 @@ pub enum Nature {
     ClosesEarly,
     /// Ready, then exit 78 as soon as it has an id.
     Refuses,
+    /// Ready, and ends some time later, mostly without a row.
+    DiesIdle(Exit),
     ReadyTwice,
     IgnoresClose,
     /// SIGKILL takes long.
@@ -42,6 +52,8 @@ pub enum Nature {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     Commit,
+    /// Commits the passes of so many stages more.
+    Fused(u32),
     /// Commits `failed`, answers 1.
     CommitFailed,
     /// Answers 1 and commits nothing.
@@ -102,8 +114,9 @@ impl World {
         let exits =
             [Exit::Code(1), Exit::Code(78), Exit::Code(74), Exit::Code(75), Exit::Signal(9), Exit::Code(0)];
         let nature = if prng.chance(self.profile.natures) {
-            match prng.below(10) {
+            match prng.below(11) {
                 0 => Nature::Unstartable,
+                10 => Nature::DiesIdle(prng.pick(&exits)),
                 1 | 2 => Nature::DiesEarly(prng.pick(&exits)),
                 3 => Nature::NeverReady,
                 4 => Nature::AnswersEarly,
@@ -150,6 +163,7 @@ impl World {
             Nature::GarbageEarly => "nature: garbage early",
             Nature::ClosesEarly => "nature: closes early",
             Nature::Refuses => "nature: refuses",
+            Nature::DiesIdle(_) => "nature: dies idle",
             Nature::ReadyTwice => "nature: ready twice",
             Nature::IgnoresClose => "nature: ignores close",
             Nature::Unkillable => "nature: unkillable",
@@ -169,6 +183,7 @@ impl World {
             | Nature::GarbageEarly
             | Nature::ClosesEarly
             | Nature::Refuses
+            | Nature::DiesIdle(_)
             | Nature::ReadyTwice
             | Nature::IgnoresClose
             | Nature::Unkillable => {
@@ -198,13 +213,17 @@ impl World {
         let nature = process.nature;
         process.ready = true;
         match nature {
-            Nature::AnswersEarly => self.say(id, Word::Answer { status: 0, about: None }),
+            Nature::AnswersEarly => self.say(id, Word::nothing_asked()),
             Nature::GarbageEarly => self.say(id, Word::Garbage),
             Nature::ClosesEarly => {
                 self.say(id, Word::Closed);
                 return;
             }
             Nature::ReadyTwice => self.say(id, Word::Ready),
+            Nature::DiesIdle(exit) => {
+                let wait = self.prng.between(0, SECOND);
+                self.after(wait, Happening::Dies(id, exit));
+            }
             Nature::Normal
             | Nature::Refuses
             | Nature::IgnoresClose
@@ -237,7 +256,7 @@ impl World {
         let Some(claim) = process.input.pop_front() else {
             if process.input_closed && process.nature != Nature::IgnoresClose {
                 if self.prng.chance(self.profile.words) {
-                    self.say(id, Word::Answer { status: 0, about: None });
+                    self.say(id, Word::nothing_asked());
                 }
                 self.dies(id, Exit::Code(0));
             }
@@ -269,6 +288,10 @@ impl World {
             Temper::Tar(at) if at == stage => return (How::Hang, time),
             Temper::Hopeless(at) if at == stage => {
                 return (if claim.id % 2 == 0 { How::CommitFailed } else { How::SayFailed }, time);
+            }
+            Temper::Good if self.prng.chance(self.profile.fusion) => {
+                let left = (self.names.len() - 1 - stage) as u64;
+                return (How::Fused(self.prng.between(0, left.min(3)) as u32), time);
             }
             Temper::Good | Temper::Poison(_) | Temper::Tar(_) | Temper::Hopeless(_) => {}
         }
@@ -309,6 +332,7 @@ impl World {
         process.run = None;
         self.note(match how {
             How::Commit => "run: commit",
+            How::Fused(_) => "run: fused",
             How::CommitFailed | How::SayFailed => "run: failed",
             How::CommitPause => "run: pause",
             How::Say(_) => "run: database status",
@@ -320,11 +344,16 @@ impl World {
             How::Twice => "run: answers twice",
             How::CloseAlive => "run: closes alive",
         });
-        let answer = |status: u8| Word::Answer { status, about: Some(claim) };
+        let answer = |status: u8| Word::Answer { status, about: Some(claim), report: Vec::new() };
         // Without its database a worker can only say so, or die of it.
         let commits = matches!(
             how,
-            How::Commit | How::CommitFailed | How::CommitPause | How::Twice | How::CrashAfter(_)
+            How::Commit
+                | How::Fused(_)
+                | How::CommitFailed
+                | How::CommitPause
+                | How::Twice
+                | How::CrashAfter(_)
         );
         if commits && (self.outage || self.overload) {
             let status = if self.outage { 74 } else { 75 };
@@ -340,6 +369,10 @@ impl World {
             How::Commit => {
                 self.commit(id, claim);
                 self.say(id, answer(0));
+            }
+            How::Fused(more) => {
+                let report = self.fuse(id, claim, more);
+                self.say(id, Word::Answer { status: 0, about: Some(claim), report });
             }
             How::Twice => {
                 self.commit(id, claim);
@@ -390,9 +423,25 @@ impl World {
         let stage = self.database.row(claim.id).stage;
         if self.database.advance(claim, id, self.now) && self.prng.chance(self.profile.siblings) {
             let sibling = self.database.insert(stage, Temper::Good);
+            self.database.row_mut(sibling).is_sibling = true;
             let herald = super::database::Herald::Worker(id, claim);
             self.database.make_pending(sibling, self.now, herald);
         }
+    }
+
+    /// Several stages in one pass, and what the worker reports of them; not every report is one to believe.
+    fn fuse(&mut self, id: WorkerId, claim: Claim, more: u32) -> Vec<(String, Micros)> {
+        let stage = self.database.row(claim.id).stage;
+        if !self.database.advance_by(claim, 1 + more, id, self.now) {
+            return Vec::new();
+        }
+        let time = self.prng.pick(&[0, 1, self.profile.service / 4, Micros::MAX]);
+        let fused = (stage + 1..).take(more as usize).map(|stage| (self.names[stage].clone(), time));
+        let mut report: Vec<(String, Micros)> = fused.collect();
+        if self.prng.chance(50) {
+            report.push(("nowhere".to_owned(), MILLI));
+        }
+        report
     }
 
     pub fn dies(&mut self, id: WorkerId, exit: Exit) {
