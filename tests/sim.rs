@@ -19,8 +19,6 @@ mod database;
 mod edges;
 #[path = "sim/fair.rs"]
 mod fair;
-#[path = "sim/halt.rs"]
-mod halt;
 #[path = "sim/life.rs"]
 mod life;
 #[path = "sim/mutants.rs"]
@@ -35,6 +33,8 @@ mod runs;
 mod sequences;
 #[path = "sim/server.rs"]
 mod server;
+#[path = "sim/signals.rs"]
+mod signals;
 #[path = "sim/surroundings.rs"]
 mod surroundings;
 #[path = "sim/trouble.rs"]

@@ -1,8 +1,9 @@
-//! Simulated workers that are told to stop where they are, and to go on.
+//! What signals do to simulated workers: SIGSTOP and SIGCONT, which take their time, and SIGKILL, which some withstand and
+//! whose victim's backend may commit after it.
 
-use super::process::Word;
+use super::process::{How, Nature, Process, Word};
 use super::world::{Happening, MILLI, SECOND, World};
-use crate::machine::{Exit, WorkerId};
+use crate::machine::{Claim, Exit, WorkerId};
 
 impl World {
     pub fn says_claims(&self, id: WorkerId) -> bool {
@@ -36,7 +37,7 @@ impl World {
                 self.after(wait, Happening::Dies(id, Exit::Signal(9)));
             } else {
                 // A process of its own has its output too.
-                self.say(id, Word::Answer { status: 0, about: None });
+                self.say(id, Word::nothing_asked());
             }
         }
     }
@@ -49,5 +50,43 @@ impl World {
             self.after(5, Happening::Finishes(id, run));
         }
         self.work(id);
+    }
+
+    /// Whether a worker that may go on works on it.
+    pub fn is_run(&self, claim: Claim) -> bool {
+        let runs = |process: &Process| process.run.is_some_and(|(_, row, _)| row == claim);
+        self.processes.values().any(|process| process.killed_at.is_none() && process.alive && runs(process))
+    }
+
+    pub fn kill(&mut self, id: WorkerId) {
+        let process = self.processes.get_mut(&id).expect("a worker that is there");
+        if !process.alive {
+            return;
+        }
+        if process.nature == Nature::Unkillable {
+            process.quiet = true;
+            process.run = None;
+            self.after(25 * SECOND, Happening::Dies(id, Exit::Signal(9)));
+            return;
+        }
+        // The backend of a killed worker may yet commit what was under way.
+        if let Some((_, claim, How::Commit)) = process.run.take()
+            && self.prng.chance(500)
+        {
+            let wait = self.prng.between(0, 5 * MILLI);
+            self.after(wait, Happening::Backend(id, claim));
+        }
+        self.dies(id, Exit::Signal(9));
+    }
+
+    pub fn backend(&mut self, id: WorkerId, claim: Claim) {
+        if !self.outage {
+            self.note(if self.database.fence(claim) {
+                "killed worker commits"
+            } else {
+                "killed worker is fenced"
+            });
+            self.commit(id, claim);
+        }
     }
 }
