@@ -130,7 +130,7 @@ impl World {
         } else {
             Nature::Normal
         };
-        let claims = self.prng.chance(800);
+        let claims = self.every_worker_says_claims || self.prng.chance(800);
         let process = Process {
             stage,
             nature,
@@ -436,7 +436,7 @@ impl World {
 
     /// SIGSTOP: at once, but for a process that waits for a disk.
     pub fn halt(&mut self, id: WorkerId) {
-        let wait = if self.prng.chance(100) {
+        let wait = if self.faults && self.prng.chance(100) {
             self.prng.between(MILLI, 3 * SECOND)
         } else {
             self.prng.between(5, 300)

@@ -93,6 +93,8 @@ pub struct World {
     /// The former backend keeps the lock until then.
     pub lock_lingers: Micros,
     pub faults: bool,
+    /// Else most do.
+    pub every_worker_says_claims: bool,
     pub steps: u64,
     /// Rounds at the same instant.
     stuck: u32,
@@ -129,6 +131,7 @@ impl World {
             rival: false,
             lock_lingers: 0,
             faults: true,
+            every_worker_says_claims: false,
             steps: 0,
             stuck: 0,
             fail_job: None,
