@@ -33,10 +33,14 @@ mod runs;
 mod sequences;
 #[path = "sim/server.rs"]
 mod server;
+#[path = "sim/signals.rs"]
+mod signals;
 #[path = "sim/surroundings.rs"]
 mod surroundings;
 #[path = "sim/trouble.rs"]
 mod trouble;
+#[path = "sim/withdraw.rs"]
+mod withdraw;
 #[path = "sim/workers.rs"]
 mod workers;
 #[path = "sim/world.rs"]
@@ -73,6 +77,7 @@ fn number(name: &str, default: u64) -> u64 {
 // Req: E3
 // Req: L2
 // Req: P3
+// Req: P8
 #[test]
 fn random_worlds() {
     let hostile = number("PEPSI_SIM_STEPS", 8_000);

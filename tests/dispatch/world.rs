@@ -121,6 +121,15 @@ impl World {
         self.database.borrow_mut().client.query(sql, &[&stage]).unwrap();
     }
 
+    /// A session of its own.
+    pub fn connect(&self) -> postgres::Client {
+        self.database.borrow().connect()
+    }
+
+    pub fn number(&self, sql: &str) -> i64 {
+        self.database.borrow_mut().number(sql)
+    }
+
     pub fn set_strikes(&self, stage: &str, strikes: i32) {
         let sql = "UPDATE pepsi.workqueue SET state = state || jsonb_build_object('strikes', $2::int4) WHERE stage = $1";
         self.database.borrow_mut().client.execute(sql, &[&stage, &strikes]).unwrap();
