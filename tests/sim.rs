@@ -33,6 +33,8 @@ mod sequences;
 mod server;
 #[path = "sim/surroundings.rs"]
 mod surroundings;
+#[path = "sim/sweep.rs"]
+mod sweep;
 #[path = "sim/trouble.rs"]
 mod trouble;
 #[path = "sim/workers.rs"]

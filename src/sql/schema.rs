@@ -19,7 +19,7 @@ struct File {
 const PATCHES: &[File] = &[File {
     name: "0001",
     text: include_str!("schema/0001.sql"),
-    checksum: "4d8f8e97f684ca5dd3a40d78882853bbbc1c82aaefb44df79806be9f7f33032e",
+    checksum: "c958fe71d840a7c5ca5d5cc95f2ad9585c182a0f00b273280485e10598238b96",
 }];
 
 /// In the order in which they are installed, after all patches.
@@ -32,7 +32,7 @@ const FUNCTIONS: &[File] = &[
     File {
         name: "fair",
         text: include_str!("schema/fair.sql"),
-        checksum: "e84b609ceafb92bbc64c88a2824918295a6c1c7598faa1d09fcec8392652989a",
+        checksum: "e303d43444725f717872d00a10fa2048e90242498dbb140c6a747e15e20bf71b",
     },
 ];
 

@@ -17,7 +17,9 @@ mod pool;
 mod pressure;
 mod stats;
 mod stop;
+mod strays;
 mod strike;
+mod sweep;
 mod turn;
 mod upkeep;
 mod verdict;
@@ -104,6 +106,15 @@ pub struct Demand {
     pub ask: Ask,
 }
 
+/// What a sweep may move of one stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Due {
+    pub stage: String,
+    pub rows: u32,
+    /// None was left before this time, microseconds of the database's clock; None: it is not known.
+    pub since: Option<i64>,
+}
+
 /// What a strike was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blame {
@@ -121,8 +132,9 @@ pub enum Job {
     /// Every running row but these back to pending (D2, D7). Reply: Done.
     Reconcile { held: Vec<Claim> },
     /// Reply: Rows.
-    /// Of every stage, in their order; `touched` are rows to look up wherever they are.
-    Claim { demand: Vec<Demand>, touched: Vec<i64>, skip_locked: bool },
+    /// Of every stage, in their order; `touched` are rows to look up wherever they are; with `survey` the reply tells when the
+    /// first of all paused rows is due, and what waits at stages that were not asked for.
+    Claim { demand: Vec<Demand>, touched: Vec<i64>, skip_locked: bool, survey: bool },
     /// Reply: Done.
     Requeue { rows: Vec<Claim> },
     /// paused at its stage for `pause`, without a strike (database lost). Reply: Done.
@@ -133,8 +145,8 @@ pub enum Job {
     Condemn { row: Claim, strikes: u32, blame: Blame, error: String },
     /// failed, with dispatch_error, unless the worker wrote its own outcome already. Reply: Done.
     Fail { row: Claim, error: String },
-    /// Due paused rows back to pending, at most `limit`. Reply: Swept.
-    Sweep { limit: u32 },
+    /// Due paused rows back to pending. Reply: Swept.
+    Sweep { stages: Vec<Due> },
     /// Adds to the statistics, and counts which of `answered` are gone from the table. Reply: Done.
     Flush(Deltas),
     /// Unreferenced bodies, at most `limit`. Reply: Done.
@@ -150,6 +162,8 @@ pub struct Deltas {
     pub serialization_failures: u64,
     /// Ids answered since the last flush; those that are gone are the finished ones.
     pub answered: Vec<i64>,
+    /// Messages that wait at stages without a section, as last seen.
+    pub strays: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -168,15 +182,20 @@ pub enum Reply {
     Locked,
     LockHeld,
     /// The rows that were claimed, what was seen of the others by stage, and the greatest id given out so far.
-    /// `due_in`: until the earliest paused row is due by the database's clock; None when none waits.
+    /// `due_in`: until the first of the touched rows is due that are paused, with a survey of all paused rows, by the
+    /// database's clock; None: there is none. `strays`: of a survey, how many messages wait at which other stages.
     Rows {
         rows: Vec<Claimed>,
         notices: Vec<(String, Notice)>,
         top: i64,
         due_in: Option<Micros>,
+        strays: Vec<(String, u64)>,
     },
+    /// The rows that are pending now, by stage; stages of which more is due, and from which time on; `due_in`: until the next
+    /// row of the other stages is due.
     Swept {
-        moved: u32,
+        rows: Vec<(String, i64)>,
+        more: Vec<(String, i64)>,
         due_in: Option<Micros>,
     },
     Done,
@@ -309,6 +328,8 @@ pub struct Machine {
     writes: writes::Writes,
     claims: claims::Claims,
     upkeep: upkeep::Upkeep,
+    sweeps: sweep::Sweeps,
+    strays: strays::Strays,
     stats: stats::Stats,
     pressure: pressure::Pressure,
     strikes: strike::Suspects,
@@ -333,6 +354,8 @@ impl Machine {
             writes: writes::Writes::new(),
             claims: claims::Claims::new(&settings, stages.len()),
             upkeep: upkeep::Upkeep::new(settings.stats_interval),
+            sweeps: sweep::Sweeps::new(),
+            strays: strays::Strays::default(),
             stats: stats::Stats::new(settings.stats_interval),
             pressure: pressure::Pressure::new(parallelism),
             strikes: strike::Suspects::default(),
@@ -394,6 +417,7 @@ impl Machine {
 
     /// It goes back to its stage without having run.
     fn requeue(&mut self, row: Claim) {
+        self.sweeps.gone(row.id);
         self.claims.fair.settle(self.now, row.key(), fair::End::Unrun);
         self.writes.push(row, writes::What::Requeue);
     }

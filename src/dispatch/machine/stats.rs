@@ -21,6 +21,9 @@ pub(super) struct Stats {
     failed: u64,
     serialization_failures: u64,
     answered: BTreeSet<i64>,
+    /// Messages at stages without a section, as last seen, and whether that figure is written.
+    strays: u64,
+    strays_written: bool,
     under_way: Option<Deltas>,
     last: Micros,
     not_before: Micros,
@@ -35,6 +38,8 @@ impl Stats {
             failed: 0,
             serialization_failures: 0,
             answered: BTreeSet::new(),
+            strays: 0,
+            strays_written: true,
             under_way: None,
             last: 0,
             not_before: 0,
@@ -87,8 +92,17 @@ impl Stats {
         self.serialization_failures += 1;
     }
 
+    /// So many messages wait at stages without a section.
+    pub(super) fn strays(&mut self, count: u64) {
+        if self.strays != count {
+            self.strays = count;
+            self.strays_written = false;
+        }
+    }
+
     pub(super) fn is_dirty(&self) -> bool {
-        !self.stages.is_empty() || self.executed > 0 || self.failed > 0 || self.serialization_failures > 0
+        let counts = self.executed > 0 || self.failed > 0 || self.serialization_failures > 0;
+        !self.stages.is_empty() || counts || !self.strays_written
     }
 
     /// From when a flush is wanted; `idle`: nothing is in any pipeline.
@@ -113,7 +127,9 @@ impl Stats {
             failed: std::mem::take(&mut self.failed),
             serialization_failures: std::mem::take(&mut self.serialization_failures),
             answered: std::mem::replace(&mut self.answered, again).into_iter().collect(),
+            strays: self.strays,
         };
+        self.strays_written = true;
         self.under_way = Some(deltas.clone());
         deltas
     }
@@ -125,6 +141,7 @@ impl Stats {
     /// Nothing was written: the figures are added back.
     pub(super) fn refused(&mut self, now: Micros) {
         self.not_before = now.saturating_add(RETRY);
+        self.strays_written = false;
         let Some(deltas) = self.under_way.take() else { return };
         for delta in deltas.stages {
             let sum = self.stage(&delta.stage);
@@ -141,6 +158,7 @@ impl Stats {
 
     /// They may or may not be written: dropped. Whether there were any.
     pub(super) fn lost(&mut self) -> bool {
+        self.strays_written = false;
         self.under_way.take().is_some()
     }
 }

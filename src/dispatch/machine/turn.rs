@@ -4,6 +4,8 @@
 //! first that is due is issued, and the earliest is the deadline, so that the two cannot disagree.
 
 use super::jobs::Kind;
+use super::pool::Stage;
+use super::sweep::Room;
 use super::{Machine, Micros, Severity};
 
 /// The most rows that one claim asks of a stage: it bounds a statement, and the time of handing out what it brought.
@@ -75,6 +77,16 @@ impl Machine {
         all.map(|(index, stage)| stage.capacity(self.pressure.cap(index)).min(MOST_CLAIMED)).collect()
     }
 
+    /// How many due rows may be swept now, of each stage.
+    pub(super) fn rooms(&self) -> Vec<Room> {
+        let room = |(index, stage): (usize, &Stage)| {
+            let workers = self.pressure.cap(index);
+            let places = workers.saturating_mul(stage.spec.queue_limit);
+            self.sweeps.room(self.now, &stage.spec.name, workers, places)
+        };
+        self.stages.iter().enumerate().map(room).collect()
+    }
+
     fn wishes(&self) -> [Wish; 6] {
         if let Some(stop) = &self.stop {
             return if stop.database { self.last_wishes() } else { [None; 6] };
@@ -86,9 +98,9 @@ impl Machine {
         let claim = if may_claim { self.claims.wish(&self.capacities()) } else { None };
         let idle = self.writes.is_empty() && self.stages.iter().all(super::pool::Stage::is_idle);
         let claim = claim.map(|at| (Kind::Claim, at));
-        let sweep = self.upkeep.sweep_wish().map(|at| (Kind::Sweep, at));
+        let sweep = self.sweeps.wish(&self.rooms()).map(|at| (Kind::Sweep, at));
         // Many sweeps in a row let the claims in between.
-        let (first, second) = if self.upkeep.swept { (claim, sweep) } else { (sweep, claim) };
+        let (first, second) = if self.sweeps.since_claim { (claim, sweep) } else { (sweep, claim) };
         [
             self.writes.wish().map(|at| (Kind::Write, at)),
             self.upkeep.reconcile_wish().map(|at| (Kind::Reconcile, at)),

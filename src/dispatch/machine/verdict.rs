@@ -113,6 +113,7 @@ impl Machine {
         let Some((row, spent)) = self.stages[stage].workers[index].take(self.now) else { return };
         let id = row.claim.id;
         self.claims.touch(id);
+        self.sweeps.gone(id);
         match status {
             74 => {
                 self.claims.fair.settle(self.now, row.claim.key(), End::Burned(spent));
@@ -161,6 +162,7 @@ impl Machine {
         let Fall { mut sent, unsent, spent, verdict, text, refused, overloaded, unasked } = end;
         for row in sent.iter().chain(&unsent) {
             self.claims.touch(row.claim.id);
+            self.sweeps.gone(row.claim.id);
         }
         self.claims.want();
         match verdict {
