@@ -15,6 +15,8 @@ mod books;
 mod check;
 #[path = "sim/database.rs"]
 mod database;
+#[path = "sim/edges.rs"]
+mod edges;
 #[path = "sim/fair.rs"]
 mod fair;
 #[path = "sim/life.rs"]

@@ -64,7 +64,7 @@ pub struct Claims {
     /// Until the first of the touched rows is due that are paused, with a survey of all paused rows; None: there is none.
     pub due_in_us: Option<u64>,
     /// With a survey: stages that were not asked for, and how many rows wait there.
-    pub strays: Vec<(String, u64)>,
+    pub unserved: Vec<(String, u64)>,
 }
 
 /// The arguments that have one element a stage, and those with one a listed sender.
@@ -169,8 +169,8 @@ fn take(claims: &mut Claims, row: &postgres::Row) -> Result<(), Error> {
             claims.due_in_us = Some(claims.due_in_us.map_or(due, |other| other.min(due)));
             return Ok(());
         }
-        "stray" => {
-            claims.strays.push((text("stage"), u64::try_from(id("workqueue_id")).unwrap_or(0)));
+        "unserved" => {
+            claims.unserved.push((text("stage"), u64::try_from(id("workqueue_id")).unwrap_or(0)));
             return Ok(());
         }
         "end" => {

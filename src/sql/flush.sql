@@ -14,7 +14,7 @@ WITH added AS (
         timeouts = s.timeouts + excluded.timeouts,
         crashes = s.crashes + excluded.crashes
 )
-INSERT INTO pepsi.dispatch_stats AS d (stages_executed, messages_finished, messages_failed, serialization_failures, strays)
+INSERT INTO pepsi.dispatch_stats AS d (stages_executed, messages_finished, messages_failed, serialization_failures, unserved)
 SELECT $6::bigint, count(DISTINCT answered.id), $7::bigint, $8::bigint, $10::bigint
 FROM unnest($9::bigint[]) AS answered (id)
 WHERE NOT EXISTS (SELECT FROM pepsi.workqueue q WHERE q.workqueue_id = answered.id)
@@ -23,4 +23,4 @@ SET stages_executed = d.stages_executed + excluded.stages_executed,
     messages_finished = d.messages_finished + excluded.messages_finished,
     messages_failed = d.messages_failed + excluded.messages_failed,
     serialization_failures = d.serialization_failures + excluded.serialization_failures,
-    strays = excluded.strays
+    unserved = excluded.unserved

@@ -16,6 +16,8 @@ const TERMINATE: Statement =
 const LISTEN: &str = include_str!("listen.sql");
 const RECONCILE: Statement =
     Statement { purpose: "reconcile running messages", text: include_str!("reconcile.sql") };
+const FIND_STRAYS: Statement =
+    Statement { purpose: "look for running messages that nobody has", text: include_str!("find_strays.sql") };
 const REQUEUE: Statement = Statement { purpose: "requeue messages", text: include_str!("requeue.sql") };
 const PAUSE: Statement = Statement { purpose: "pause a message", text: include_str!("pause_claimed.sql") };
 const STRIKE: Statement = Statement { purpose: "strike a message", text: include_str!("strike.sql") };
@@ -36,6 +38,14 @@ const POLL_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Held {
     pub id: i64,
     pub claim: i64,
+}
+
+/// A running row that is not held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stray {
+    pub stage: String,
+    pub held: Held,
+    pub strikes: u32,
 }
 
 /// Who holds the dispatcher's advisory lock of this database.
@@ -138,6 +148,18 @@ impl Db {
         self.execute(&RECONCILE, &[&ids, &claims])
     }
 
+    /// The first thousand running rows but `held`, left as they are.
+    pub fn find_strays(&mut self, held: &[Held]) -> Result<Vec<Stray>, Error> {
+        let (ids, claims) = columns(held);
+        let found = self.query(&FIND_STRAYS, &[&ids, &claims])?;
+        let stray = |row: &postgres::Row| Stray {
+            stage: row.get("stage"),
+            held: Held { id: row.get("workqueue_id"), claim: row.get("claims") },
+            strikes: row.get::<_, Option<i32>>("strikes").and_then(|n| n.try_into().ok()).unwrap_or(0),
+        };
+        Ok(found.iter().map(stray).collect())
+    }
+
     /// Back to pending, fenced; how many still were ours.
     pub fn requeue(&mut self, rows: &[Held]) -> Result<u64, Error> {
         let (ids, claims) = columns(rows);
@@ -197,7 +219,7 @@ impl Db {
     }
 
     /// Adds to stage_stats and dispatch_stats in one transaction; messages_finished grows by the `answered` ids that are gone,
-    /// and `strays` replaces the former figure.
+    /// and `unserved` replaces the former figure.
     pub fn flush(
         &mut self,
         stages: &[StageCount],
@@ -205,18 +227,21 @@ impl Db {
         failed: u64,
         serialization_failures: u64,
         answered: &[i64],
-        strays: u64,
+        unserved: u64,
     ) -> Result<(), Error> {
         let names: Vec<&str> = stages.iter().map(|one| one.stage.as_str()).collect();
         let column =
             |pick: fn(&StageCount) -> u64| stages.iter().map(|one| big(pick(one))).collect::<Vec<i64>>();
         let (messages, times) = (column(|one| one.messages), column(|one| one.processing_us));
         let (timeouts, crashes) = (column(|one| one.timeouts), column(|one| one.crashes));
-        let totals = [big(executed), big(failed), big(serialization_failures), big(strays)];
-        let [executed, failed, conflicts, strays] = &totals;
+        let totals = [big(executed), big(failed), big(serialization_failures), big(unserved)];
+        let [executed, failed, conflicts, unserved] = &totals;
         self.execute(
             &FLUSH,
-            &[&names, &messages, &times, &timeouts, &crashes, executed, failed, conflicts, &answered, strays],
+            &[
+                &names, &messages, &times, &timeouts, &crashes, executed, failed, conflicts, &answered,
+                unserved,
+            ],
         )
         .map(drop)
     }

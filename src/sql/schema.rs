@@ -19,7 +19,7 @@ struct File {
 const PATCHES: &[File] = &[File {
     name: "0001",
     text: include_str!("schema/0001.sql"),
-    checksum: "c958fe71d840a7c5ca5d5cc95f2ad9585c182a0f00b273280485e10598238b96",
+    checksum: "4b51f05f1f0d3b6e087ac04c994d07aca682af50da3be50d06f6ef95eca0fa68",
 }];
 
 /// In the order in which they are installed, after all patches.
@@ -32,7 +32,7 @@ const FUNCTIONS: &[File] = &[
     File {
         name: "fair",
         text: include_str!("schema/fair.sql"),
-        checksum: "e303d43444725f717872d00a10fa2048e90242498dbb140c6a747e15e20bf71b",
+        checksum: "9ec17af74363cbfb70ee4620405cf74bc22a3838645c39cdf1abbea3b74fa629",
     },
 ];
 

@@ -24,7 +24,7 @@ pub struct Bench {
     /// Paused rows that are due.
     pub due: Vec<Claimed>,
     /// What they say of stages without a section.
-    pub strays: Vec<(String, u64)>,
+    pub unserved: Vec<(String, u64)>,
     /// The replies to the next jobs of that name, in order.
     pub script: VecDeque<(&'static str, Reply)>,
     /// All jobs since the start.
@@ -69,7 +69,7 @@ pub fn claim(id: i64) -> Claim {
 /// The reply to a claim that took these, and saw nothing else.
 pub fn rows(rows: Vec<Claimed>, due_in: Option<Micros>) -> Reply {
     let top = rows.iter().map(|row| row.row.id).max().unwrap_or(0);
-    Reply::Rows { rows, notices: Vec::new(), top, due_in, strays: Vec::new() }
+    Reply::Rows { rows, notices: Vec::new(), top, due_in, unserved: Vec::new() }
 }
 
 pub fn name(job: &Job) -> &'static str {
@@ -77,6 +77,7 @@ pub fn name(job: &Job) -> &'static str {
         Job::Connect => "Connect",
         Job::Lock => "Lock",
         Job::Reconcile { .. } => "Reconcile",
+        Job::FindStrays { .. } => "FindStrays",
         Job::Claim { .. } => "Claim",
         Job::Requeue { .. } => "Requeue",
         Job::Pause { .. } => "Pause",
@@ -103,7 +104,7 @@ impl Bench {
             top: 0,
             due_in: None,
             due: Vec::new(),
-            strays: Vec::new(),
+            unserved: Vec::new(),
             script: VecDeque::new(),
             jobs: Vec::new(),
             turns: 0,
@@ -190,7 +191,7 @@ impl Bench {
         self.pending.retain(|row| !is_taken(row));
         let name = |stage: usize| demand[stage].stage.clone();
         let notices = choice.notices.into_iter().map(|(stage, notice)| (name(stage), notice)).collect();
-        Reply::Rows { rows, notices, top: self.top, due_in: self.due_in, strays: self.strays.clone() }
+        Reply::Rows { rows, notices, top: self.top, due_in: self.due_in, unserved: self.unserved.clone() }
     }
 
     fn sweep(&mut self, stages: &[Due]) -> Reply {
@@ -216,6 +217,7 @@ impl Bench {
             Job::Lock => Reply::Locked,
             Job::Claim { demand, touched, .. } => self.claim(demand, touched),
             Job::Sweep { stages } => self.sweep(stages),
+            Job::FindStrays { .. } => Reply::Strays(Vec::new()),
             Job::Reconcile { .. }
             | Job::Requeue { .. }
             | Job::Pause { .. }
@@ -248,7 +250,7 @@ impl Bench {
     /// The jobs since the last call, but for claims, flushes and what keeps the queue.
     pub fn writes(&mut self) -> Vec<Job> {
         let all = std::mem::take(&mut self.jobs);
-        let upkeep = ["Claim", "Flush", "Sweep", "Reconcile", "CollectBodies"];
+        let upkeep = ["Claim", "Flush", "Sweep", "Reconcile", "FindStrays", "CollectBodies"];
         all.into_iter().filter(|job| !upkeep.contains(&name(job))).collect()
     }
 

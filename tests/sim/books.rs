@@ -6,8 +6,8 @@
 use super::database::Herald;
 use super::process::{Process, Word};
 use super::world::{SECOND, World};
-use crate::machine::{Blame, Claim, Deltas, Demand, Exit, Fault, Job, Micros, Reply, WorkerId};
-use std::collections::BTreeMap;
+use crate::machine::{Blame, Claim, Deltas, Demand, Exit, Fault, Job, Micros, Reply, Stray, WorkerId};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a claimed row is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub enum Place {
     /// With the machine, sent to nobody.
     Kept,
     Sent(WorkerId),
+    /// Being written back while this worker stands still.
+    Withdrawn(WorkerId),
     Owes(Debt),
 }
 
@@ -50,6 +52,8 @@ pub struct Life {
     stages: Vec<StageTruth>,
     /// No worker may be started for the stage before then (P5, E5, E6).
     pub cooling: Vec<Micros>,
+    /// The time of a message, by stage.
+    pub average: Vec<Option<Micros>>,
     /// As long as a stage may rest after a worker that neither was handed a row nor answered one.
     pub useless: Vec<Micros>,
     /// The stage may not be claimed before then (O1).
@@ -57,6 +61,9 @@ pub struct Life {
     pub claims: u64,
     pub other_jobs: u64,
     pub last_demand: Vec<Demand>,
+    /// Claims that were answered with 0 over this connection, and rows that turned out to be left running by such an answer.
+    done: BTreeSet<Claim>,
+    strayed: BTreeSet<(usize, i64)>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,11 +89,14 @@ impl Life {
             written: Deltas::default(),
             stages: vec![StageTruth::default(); stages],
             cooling: vec![0; stages],
+            average: vec![None; stages],
             useless: vec![0; stages],
             held: vec![0; stages],
             claims: 0,
             other_jobs: 0,
             last_demand: Vec::new(),
+            done: BTreeSet::new(),
+            strayed: BTreeSet::new(),
         }
     }
 
@@ -152,7 +162,12 @@ impl World {
                     return true;
                 }
                 let Some(head) = process.outstanding.pop_front() else {
-                    process.distrust(now);
+                    process.head_since = now;
+                    if process.ghosts.pop_front().is_some() {
+                        self.note("a ghost is answered");
+                    } else {
+                        process.distrust(now);
+                    }
                     return true;
                 };
                 let spent = now - process.head_since;
@@ -163,6 +178,11 @@ impl World {
                     self.told(id, head, steps);
                 }
                 self.answered(head, stage, *status, spent);
+            }
+            Word::Halted(halt) => {
+                // After a Continue it is not reported any more.
+                process.halted = process.halt.filter(|_| process.halts == *halt).map(|_| now);
+                return process.halted.is_some();
             }
             Word::Exited(exit) => {
                 self.buried(id, Some(*exit));
@@ -188,10 +208,13 @@ impl World {
             }
             _ => {
                 self.life.truth.executed += 1;
+                let average = &mut self.life.average[stage];
+                *average = Some(average.map_or(spent, |average| average - average / 8 + spent / 8));
                 self.life.stages[stage].messages += 1;
                 self.life.stages[stage].time += spent;
                 if status == 0 {
                     self.life.ledger.remove(&head);
+                    self.life.done.insert(head);
                 } else {
                     self.life.truth.failed += 1;
                     self.life.owe(head, Debt::Fail);
@@ -273,6 +296,9 @@ impl World {
         if let Reply::Fault(fault) = reply {
             self.life.troubled = true;
             self.life.failed_at = Some(self.now);
+            if let Job::Requeue { rows } = job {
+                self.not_withdrawn(rows);
+            }
             match fault {
                 Fault::Lost(_) => {
                     if let Job::Flush(deltas) = job {
@@ -295,9 +321,11 @@ impl World {
             }
             (Job::Lock, Reply::Locked) => {
                 self.life.reconciled = false;
+                self.life.done.clear();
                 self.told_all();
             }
             (Job::Reconcile { .. }, _) => self.told_all(),
+            (Job::FindStrays { .. }, Reply::Strays(rows)) => rows.iter().for_each(|row| self.strayed(row)),
             (Job::Sweep { .. }, Reply::Swept { rows, .. }) => {
                 let steps = self.steps;
                 for (_, id) in rows {
@@ -315,6 +343,41 @@ impl World {
             (Job::Flush(deltas), _) => self.count_written(deltas),
             _ => {}
         }
+    }
+
+    /// A row that was answered and not moved: it goes back once, and then takes a strike.
+    fn strayed(&mut self, stray: &Stray) {
+        let claim = stray.row;
+        assert!(self.life.done.remove(&claim), "{claim:?} is no stray");
+        let stage = self.database.row(claim.id).stage;
+        let debt = if !self.life.strayed.insert((stage, claim.id)) {
+            self.life.stages[stage].crashes += 1;
+            self.life.truth.failed += u64::from(stray.strikes == 2);
+            self.note("stray: struck");
+            Debt::Strike(Blame::Crashed)
+        } else {
+            self.note("stray: freed");
+            Debt::Requeue
+        };
+        let entry = Entry { place: Place::Owes(debt), strikes: stray.strikes, stage };
+        assert!(self.life.ledger.insert(claim, entry).is_none());
+    }
+
+    /// What was to be written back and is not is the worker's again, if it is there.
+    fn not_withdrawn(&mut self, rows: &[Claim]) {
+        for row in rows {
+            let entry = self.life.ledger.get_mut(row).expect("a claim that is ours");
+            let Place::Withdrawn(worker) = entry.place else { continue };
+            entry.place = Place::Owes(Debt::Requeue);
+            let process = self.processes.get_mut(&worker).filter(|process| process.killed_at.is_none());
+            let Some(process) = process else { continue };
+            if process.ghosts.contains(row) {
+                process.ghosts.retain(|ghost| ghost != row);
+                process.outstanding.push_back(*row);
+                entry.place = Place::Sent(worker);
+            }
+        }
+        self.note("a withdrawal fails");
     }
 
     /// A write is done: the claim is over, and whatever came of the row is known.

@@ -1,7 +1,7 @@
 //! The simulated queue: rows as PostgreSQL would keep them, every write fenced, every job all or nothing.
 
 use crate::machine::fair::choose::{self, choose};
-use crate::machine::{Claim, Claimed, Deltas, Demand, Due, Job, Micros, Reply, WorkerId};
+use crate::machine::{Claim, Claimed, Deltas, Demand, Due, Job, Micros, Reply, Stray, WorkerId};
 use std::collections::BTreeSet;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,7 @@ const SENDERS: [&str; 5] = ["ip:192.0.2.1", "user:b", "from:c.example", "null:d"
 #[derive(Clone, Debug)]
 pub struct Database {
     pub stages: usize,
+    names: Vec<String>,
     /// Row `id` is at `id - 1`.
     pub rows: Vec<Row>,
     pub pending: Vec<BTreeSet<i64>>,
@@ -80,9 +81,11 @@ pub struct Database {
 }
 
 impl Database {
-    pub fn new(stages: usize) -> Database {
+    pub fn new(names: &[String]) -> Database {
+        let stages = names.len();
         Database {
             stages,
+            names: names.to_vec(),
             rows: Vec::new(),
             pending: vec![BTreeSet::new(); stages],
             running: BTreeSet::new(),
@@ -92,6 +95,11 @@ impl Database {
             locked: None,
             flushed: Deltas::default(),
         }
+    }
+
+    /// The last claim of that row.
+    pub fn claim_of(&self, id: i64) -> Claim {
+        Claim { id, claim: self.row(id).claims }
     }
 
     pub fn row(&self, id: i64) -> &Row {
@@ -249,7 +257,7 @@ impl Database {
             notices: notices.map(|(stage, notice)| (demand[stage].stage.clone(), notice)).collect(),
             top: self.rows.len() as i64,
             due_in: if survey { self.due_in(now) } else { self.touched_due_in(touched, now) },
-            strays: Vec::new(),
+            unserved: Vec::new(),
         }
     }
 
@@ -291,6 +299,15 @@ impl Database {
                     }
                 }
                 Reply::Done
+            }
+            Job::FindStrays { held } => {
+                let is_held = |id: i64| held.iter().any(|claim| *claim == self.claim_of(id));
+                let strays = self.running.iter().filter(|id| !is_held(**id)).map(|id| Stray {
+                    stage: self.names[self.row(*id).stage].clone(),
+                    row: self.claim_of(*id),
+                    strikes: self.row(*id).strikes,
+                });
+                Reply::Strays(strays.collect())
             }
             Job::Requeue { rows } => {
                 for claim in rows {

@@ -49,6 +49,7 @@ impl World {
             | Reply::Locked
             | Reply::Rows { .. }
             | Reply::Swept { .. }
+            | Reply::Strays(_)
             | Reply::Done
             | Reply::Fatal { .. } => {}
         }
@@ -93,6 +94,7 @@ impl World {
                 return Reply::Fault(Fault::Conflict(text));
             }
             Job::Reconcile { .. }
+            | Job::FindStrays { .. }
             | Job::Claim { .. }
             | Job::Requeue { .. }
             | Job::Pause { .. }
@@ -101,7 +103,10 @@ impl World {
             | Job::Fail { .. }
             | Job::Sweep { .. }
             | Job::Flush(_)
-            | Job::CollectBodies { .. } => self.database.perform(job, self.now),
+            | Job::CollectBodies { .. } => {
+                self.check_withdrawn(job);
+                self.database.perform(job, self.now)
+            }
         };
         if failure == Some(Failure::LostAfter) { Reply::Fault(Fault::Lost(text)) } else { reply }
     }

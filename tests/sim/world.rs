@@ -56,6 +56,7 @@ pub enum Happening {
     Replied(Reply),
     GetsReady(WorkerId),
     Finishes(WorkerId, u64),
+    Stops(WorkerId, u64),
     Dies(WorkerId, Exit),
     Backend(WorkerId, Claim),
     Hear(WorkerId, Word),
@@ -106,11 +107,11 @@ pub struct World {
 
 impl World {
     pub fn new(seed: u64, profile: Profile, specs: Vec<StageSpec>, settings: Settings) -> World {
-        let names = specs.iter().map(|spec| spec.name.clone()).collect();
+        let names: Vec<String> = specs.iter().map(|spec| spec.name.clone()).collect();
         let mut world = World {
             now: 0,
             prng: Prng::new(seed),
-            database: Database::new(specs.len()),
+            database: Database::new(&names),
             life: Life::new(specs.len()),
             profile,
             specs,
@@ -157,6 +158,7 @@ impl World {
             | Happening::Replied(_)
             | Happening::GetsReady(_)
             | Happening::Finishes(..)
+            | Happening::Stops(..)
             | Happening::Dies(..)
             | Happening::Backend(..)
             | Happening::Hear(..) => self.lives,
@@ -246,8 +248,9 @@ impl World {
                 if self.before_word(worker, &word) {
                     let event = match word.clone() {
                         Word::SpawnFailed => Event::SpawnFailed { worker, error: "no such file".to_owned() },
-                        Word::Ready => Event::Ready { worker, claims: true },
+                        Word::Ready => Event::Ready { worker, claims: self.says_claims(worker) },
                         Word::Answer { status, .. } => Event::Answer { worker, status, report: Vec::new() },
+                        Word::Halted(_) => Event::Halted { worker },
                         Word::Garbage => Event::Garbage { worker, error: "unreadable".to_owned() },
                         Word::Closed => Event::Closed { worker },
                         Word::Exited(exit) => Event::Exited { worker, exit },
@@ -292,6 +295,8 @@ impl World {
             }
             Action::Send { worker, rows } => self.feed(worker, &rows),
             Action::Close { worker } => self.close(worker),
+            Action::Halt { worker } => self.halt(worker),
+            Action::Continue { worker } => self.thaw(worker),
             Action::Kill { worker } => self.kill(worker),
             Action::Log { .. } | Action::Announce(_) => {}
             Action::Exit { .. } => self.ended(),

@@ -2,7 +2,7 @@
 
 use super::harness::{self, Database, PATIENCE, wait_until};
 use super::sql::claim::{Claimed, Want};
-use super::sql::queue::{Channel, DueRows, Held, Lock, StageCount, Swept};
+use super::sql::queue::{Channel, DueRows, Held, Lock, StageCount, Stray, Swept};
 use super::sql::{Db, Error, Purpose};
 use super::{admit, claim, claim_one, open, survey, want};
 use serde_json::{Value, json};
@@ -167,6 +167,25 @@ fn reconciling_puts_back_what_nobody_holds() {
     assert_eq!(database.number("SELECT count(*) FROM pepsi.workqueue WHERE status = 'pending'"), 4);
 }
 
+// Req: D7
+#[test]
+fn strays_are_the_running_rows_that_nobody_holds_and_stay_as_they_are() {
+    let mut database = harness::database();
+    let mut db = dispatcher(&database);
+    for _ in 0..4 {
+        admit(&mut db, "a");
+    }
+    let rows = claim(&mut db, &[want("a", 3)]).rows;
+    database.run(&format!(
+        "UPDATE pepsi.workqueue SET state = jsonb_build_object('strikes', 2) WHERE workqueue_id = {}",
+        rows[2].held.id
+    ));
+    let held = [rows[0].held, Held { id: rows[1].held.id, claim: 9 }];
+    let stray = |row: usize, strikes| Stray { stage: "a".into(), held: rows[row].held, strikes };
+    assert_eq!(db.find_strays(&held), Ok(vec![stray(1, 0), stray(2, 2)]));
+    assert_eq!(database.number("SELECT count(*) FROM pepsi.workqueue WHERE status = 'running'"), 3);
+}
+
 type Write = fn(&mut Db, Held) -> Result<bool, Error>;
 
 /// Every write of the dispatcher's about one claimed row.
@@ -296,20 +315,20 @@ fn what_waits_at_a_stage_that_nobody_serves_is_told_by_a_survey() {
     database.run(&pause("held", "NULL"));
     database.run(&pause("later", "now() + interval '1 hour'"));
     database.run(&pause("zz", "now() - interval '1 hour'"));
-    let strays = |db: &mut Db, stages: &[&str]| -> Vec<(String, u64)> {
+    let unserved = |db: &mut Db, stages: &[&str]| -> Vec<(String, u64)> {
         let wants: Vec<Want> = stages.iter().map(|stage| want(stage, 0)).collect();
-        let mut strays = survey(db, &wants).strays;
-        strays.sort();
-        strays
+        let mut found = survey(db, &wants).unserved;
+        found.sort();
+        found
     };
     let named = |list: &[(&str, u64)]| -> Vec<(String, u64)> {
         list.iter().map(|(stage, count)| ((*stage).to_owned(), *count)).collect()
     };
-    assert_eq!(strays(&mut db, &["b", "a", "c"]), named(&[("gone", 2), ("z", 1), ("zz", 1)]));
+    assert_eq!(unserved(&mut db, &["b", "a", "c"]), named(&[("gone", 2), ("z", 1), ("zz", 1)]));
     let all = named(&[("a", 1), ("b", 1), ("gone", 2), ("z", 1), ("zz", 1)]);
-    assert_eq!(strays(&mut db, &[]), all);
-    assert_eq!(strays(&mut db, &["a", "b", "gone", "z", "zz"]), []);
-    assert_eq!(claim(&mut db, &[want("a", 0)]).strays, [], "only a survey looks");
+    assert_eq!(unserved(&mut db, &[]), all);
+    assert_eq!(unserved(&mut db, &["a", "b", "gone", "z", "zz"]), []);
+    assert_eq!(claim(&mut db, &[want("a", 0)]).unserved, [], "only a survey looks");
     // However many there are, the answer is short.
     database.run(
         "INSERT INTO pepsi.workqueue (stage, mail_from, rcpt_to, headers)
@@ -317,7 +336,7 @@ fn what_waits_at_a_stage_that_nobody_serves_is_told_by_a_survey() {
          INSERT INTO pepsi.workqueue (stage, mail_from, rcpt_to, headers)
          SELECT 'a', '', '{}', '' FROM generate_series(1, 3000)",
     );
-    let many = strays(&mut db, &["b"]);
+    let many = unserved(&mut db, &["b"]);
     assert_eq!((many.len(), many[0].clone()), (100, ("a".to_owned(), 1000)));
 }
 
@@ -364,7 +383,7 @@ fn a_flush_adds_and_counts_each_finished_message_once() {
         serde_json::from_str(&database.text("SELECT to_jsonb(d)::text FROM pepsi.dispatch_stats d"))
             .expect("JSON");
     let expected = json!({"only_row": true, "stages_executed": 6, "messages_finished": 1, "messages_failed": 1,
-        "serialization_failures": 2, "strays": 3});
+        "serialization_failures": 2, "unserved": 3});
     assert_eq!(total, expected);
 }
 

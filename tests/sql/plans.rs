@@ -96,6 +96,7 @@ fn each_statement_rides_on_its_index(server: &Postgres, dispatcher: &mut Db, wor
         &plans(server, || assert!(dispatcher.reconcile(&[held]).is_ok())),
         &["*workqueue_running", "workqueue_pkey"],
     );
+    rides_on(&plans(server, || assert!(dispatcher.find_strays(&[held]).is_ok())), &["*workqueue_running"]);
     let due = |stage: &str, since_us| DueRows { stage: stage.into(), rows: 5, since_us };
     let stages = [due("s0", None), due("none", None), due("s1", Some(1))];
     let swept = plans(server, || assert!(dispatcher.sweep_paused(&stages).is_ok()));

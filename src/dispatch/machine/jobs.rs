@@ -20,6 +20,7 @@ const LOCK_WAIT: Micros = 10_000_000;
 pub(super) enum Kind {
     Connect,
     Lock,
+    Withdraw,
     Write,
     Reconcile,
     Sweep,
@@ -127,11 +128,11 @@ impl Machine {
                 fits(&[Kind::Lock]);
                 self.lock_later("another dispatcher works on this database; there may be only one");
             }
-            Reply::Rows { rows, notices, top, due_in, strays } => {
+            Reply::Rows { rows, notices, top, due_in, unserved } => {
                 fits(&[Kind::Claim]);
                 if self.claims.has_surveyed() {
-                    self.sweeps.surveyed(self.now, due_in, &self.held_ids());
-                    self.strays(strays);
+                    self.sweeps.surveyed(self.now, due_in);
+                    self.unserved(unserved);
                 } else {
                     self.sweeps.heard(self.now, due_in);
                 }
@@ -144,13 +145,23 @@ impl Machine {
                 }
                 self.sweeps.done(self.now, rows, more, due_in);
             }
-            Reply::Done => self.done(fits(&[Kind::Write, Kind::Reconcile, Kind::Flush, Kind::Bodies])),
+            Reply::Strays(rows) => {
+                fits(&[Kind::Reconcile]);
+                self.upkeep.reconciled();
+                rows.into_iter().for_each(|row| self.stray(row));
+            }
+            Reply::Done => {
+                self.done(fits(&[Kind::Withdraw, Kind::Write, Kind::Reconcile, Kind::Flush, Kind::Bodies]))
+            }
             Reply::Fault(fault) => {
                 let kind = kind.expect("a reply answers a job");
                 self.fault(kind, fault);
             }
             Reply::Fatal { code, error } => {
                 self.log(Severity::Error, None, error);
+                if kind == Some(Kind::Withdraw) {
+                    self.not_withdrawn(true);
+                }
                 self.disconnected();
                 self.give_up(code);
             }
@@ -197,6 +208,11 @@ impl Machine {
         let notices: Vec<(usize, Notice)> =
             notices.iter().filter_map(|(stage, notice)| Some((number(stage)?, notice.clone()))).collect();
         self.claims.done(self.now, &known, &notices, top);
+        let taken = |index| known.iter().filter(|row| row.stage == index).count();
+        if (0..self.stages.len()).any(|index| taken(index) >= super::turn::MOST_CLAIMED as usize) {
+            // It may have been asked for less than there is room for.
+            self.claims.want();
+        }
         for (stage, Claimed { stage: name, row: claim, sender: _, strikes }) in placed {
             self.sweeps.claimed(self.now, &name, claim.id);
             match stage {
@@ -216,17 +232,18 @@ impl Machine {
     }
 
     /// All stages without a section at which messages wait, and how many.
-    fn strays(&mut self, stages: Vec<(String, u64)>) {
-        for (stage, count) in self.strays.seen(stages) {
+    fn unserved(&mut self, stages: Vec<(String, u64)>) {
+        for (stage, count) in self.unserved.seen(stages) {
             let text =
                 format!("{count} messages wait at stage {stage}, which has no section: nobody claims them");
             self.log(Severity::Warning, None, text);
         }
-        self.stats.strays(self.strays.count());
+        self.stats.unserved(self.unserved.count());
     }
 
     fn done(&mut self, kind: Kind) {
         match kind {
+            Kind::Withdraw => self.withdrawn(),
             Kind::Write => {
                 for row in self.writes.done() {
                     // Pending again or paused; or its worker had moved it on before it died, and this changed nothing.
@@ -261,6 +278,11 @@ impl Machine {
         match kind {
             Kind::Connect => self.broken(kind, &error),
             Kind::Lock => self.lock_later(&error),
+            Kind::Withdraw => {
+                self.not_withdrawn(false);
+                let text = format!("messages behind a stuck one could not be withdrawn: {error}");
+                self.log_often(Severity::Warning, None, Cause::Withdraw, text);
+            }
             Kind::Claim => {
                 self.claims.refused(self.now, conflict, &mut self.chance);
                 self.log_often(
@@ -297,7 +319,7 @@ impl Machine {
                 self.stats.refused(self.now);
                 "the flush of statistics"
             }
-            Kind::Bodies | Kind::Connect | Kind::Lock | Kind::Write | Kind::Claim => {
+            Kind::Bodies | Kind::Connect | Kind::Lock | Kind::Withdraw | Kind::Write | Kind::Claim => {
                 "the collection of bodies"
             }
         };
@@ -314,6 +336,9 @@ impl Machine {
             let text =
                 "the connection broke during a flush of statistics: these figures are dropped".to_owned();
             self.log(Severity::Warning, None, text);
+        }
+        if kind == Kind::Withdraw {
+            self.not_withdrawn(true);
         }
         self.connection_lost(error.to_owned());
     }
@@ -344,10 +369,15 @@ impl Machine {
         let job = match kind {
             Kind::Connect => Some(Job::Connect),
             Kind::Lock => Some(Job::Lock),
+            Kind::Withdraw => self.issue_withdrawal(),
             Kind::Write => self.writes.issue(self.now),
             Kind::Reconcile => {
                 self.upkeep.reconcile_issued(self.now);
-                Some(Job::Reconcile { held: self.held() })
+                let held = self.held();
+                // Over one connection no claim is made that is not heard of, so a row that nobody has was answered. Once no
+                // worker is left there is nothing to find out.
+                let strays = self.upkeep.is_reconciled() && self.stop.is_none();
+                Some(if strays { Job::FindStrays { held } } else { Job::Reconcile { held } })
             }
             Kind::Sweep => {
                 let rooms = self.rooms();

@@ -5,8 +5,8 @@
 //! (requirement D4), so a write that is repeated after a lost reply changes nothing the second time.
 //!
 //! Jobs are issued at `Event::Turn` alone, one a turn, after all that happened is known; `deadline` says at once when
-//! another waits. A claimed row is at any time in exactly one place: it waits at its stage, is with one worker, or in
-//! an unresolved write (`held` is their union); what a row owes when it leaves a worker is decided in `verdict`.
+//! another waits. A claimed row is at any time in exactly one place: it waits at its stage, is with one worker, is being
+//! withdrawn from one, or in an unresolved write (`held` is their union); what a row owes when it leaves a worker is decided in `verdict`.
 
 mod chance;
 mod claims;
@@ -17,12 +17,13 @@ mod pool;
 mod pressure;
 mod stats;
 mod stop;
-mod strays;
 mod strike;
 mod sweep;
 mod turn;
+mod unserved;
 mod upkeep;
 mod verdict;
+mod withdraw;
 mod worker;
 mod writes;
 
@@ -99,6 +100,14 @@ pub struct Claimed {
     pub strikes: u32,
 }
 
+/// A row that runs for us though nobody has it: its worker said that it was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stray {
+    pub stage: String,
+    pub row: Claim,
+    pub strikes: u32,
+}
+
 /// What a claim asks for one stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Demand {
@@ -131,6 +140,8 @@ pub enum Job {
     Lock,
     /// Every running row but these back to pending (D2, D7). Reply: Done.
     Reconcile { held: Vec<Claim> },
+    /// Which rows are running, but for these; nothing is changed. Reply: Strays.
+    FindStrays { held: Vec<Claim> },
     /// Reply: Rows.
     /// Of every stage, in their order; `touched` are rows to look up wherever they are; with `survey` the reply tells when the
     /// first of all paused rows is due, and what waits at stages that were not asked for.
@@ -163,7 +174,7 @@ pub struct Deltas {
     /// Ids answered since the last flush; those that are gone are the finished ones.
     pub answered: Vec<i64>,
     /// Messages that wait at stages without a section, as last seen.
-    pub strays: u64,
+    pub unserved: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -183,13 +194,13 @@ pub enum Reply {
     LockHeld,
     /// The rows that were claimed, what was seen of the others by stage, and the greatest id given out so far.
     /// `due_in`: until the first of the touched rows is due that are paused, with a survey of all paused rows, by the
-    /// database's clock; None: there is none. `strays`: of a survey, how many messages wait at which other stages.
+    /// database's clock; None: there is none. `unserved`: of a survey, how many messages wait at which other stages.
     Rows {
         rows: Vec<Claimed>,
         notices: Vec<(String, Notice)>,
         top: i64,
         due_in: Option<Micros>,
-        strays: Vec<(String, u64)>,
+        unserved: Vec<(String, u64)>,
     },
     /// The rows that are pending now, by stage; stages of which more is due, and from which time on; `due_in`: until the next
     /// row of the other stages is due.
@@ -198,6 +209,7 @@ pub enum Reply {
         more: Vec<(String, i64)>,
         due_in: Option<Micros>,
     },
+    Strays(Vec<Stray>),
     Done,
     Fault(Fault),
     /// Nothing but a person can mend it: a schema of another release, no permission. The dispatcher ends with `code`.
@@ -230,6 +242,10 @@ pub enum Event {
         status: u8,
         report: Vec<(String, Micros)>,
     },
+    /// After Halt: it has stopped, and all that it wrote before was reported.
+    Halted {
+        worker: WorkerId,
+    },
     /// Its output is not of the protocol, or too long; nothing more of it is read.
     Garbage {
         worker: WorkerId,
@@ -259,6 +275,7 @@ impl Event {
             | Event::Notified
             | Event::Ready { .. }
             | Event::Answer { .. }
+            | Event::Halted { .. }
             | Event::Garbage { .. }
             | Event::Closed { .. }
             | Event::Exited { .. }
@@ -286,7 +303,15 @@ pub enum Action {
     Close {
         worker: WorkerId,
     },
-    /// SIGKILL to its process group.
+    /// SIGSTOP to its process group. Once it has stopped its output is drained, and then it is Halted.
+    Halt {
+        worker: WorkerId,
+    },
+    /// SIGCONT to its process group, stopped or not; it is not reported as Halted any more.
+    Continue {
+        worker: WorkerId,
+    },
+    /// SIGKILL to its process group, also when it is stopped.
     Kill {
         worker: WorkerId,
     },
@@ -327,9 +352,10 @@ pub struct Machine {
     jobs: jobs::Jobs,
     writes: writes::Writes,
     claims: claims::Claims,
+    withdrawal: Option<withdraw::Withdrawal>,
     upkeep: upkeep::Upkeep,
     sweeps: sweep::Sweeps,
-    strays: strays::Strays,
+    unserved: unserved::Unserved,
     stats: stats::Stats,
     pressure: pressure::Pressure,
     strikes: strike::Suspects,
@@ -353,9 +379,10 @@ impl Machine {
             jobs: jobs::Jobs::new(),
             writes: writes::Writes::new(),
             claims: claims::Claims::new(&settings, stages.len()),
+            withdrawal: None,
             upkeep: upkeep::Upkeep::new(settings.stats_interval),
             sweeps: sweep::Sweeps::new(),
-            strays: strays::Strays::default(),
+            unserved: unserved::Unserved::default(),
             stats: stats::Stats::new(settings.stats_interval),
             pressure: pressure::Pressure::new(parallelism),
             strikes: strike::Suspects::default(),
@@ -386,10 +413,11 @@ impl Machine {
             Event::ConnectionLost(error) => self.connection_lost(error),
             Event::Notified => self.claims.expose(now),
             Event::SpawnFailed { worker, error } => self.worker(worker, worker::Input::Unstartable(error)),
-            Event::Ready { worker, claims: _ } => self.worker(worker, worker::Input::Ready),
+            Event::Ready { worker, claims } => self.worker(worker, worker::Input::Ready { claims }),
             Event::Answer { worker, status, report } => {
                 self.worker(worker, worker::Input::Answer { status, report });
             }
+            Event::Halted { worker } => self.halted(worker),
             Event::Garbage { worker, error } => self.worker(worker, worker::Input::Garbage(error)),
             Event::Closed { worker } => self.worker(worker, worker::Input::Closed),
             Event::Exited { worker, exit } => self.worker(worker, worker::Input::Exited(exit)),
@@ -402,10 +430,11 @@ impl Machine {
         std::mem::take(&mut self.actions)
     }
 
-    /// Every claim that is ours: in a pipeline, waiting for one, or in a write that is not known to be done.
+    /// Every claim that is ours: in a pipeline, waiting for one, being withdrawn, or in a write that is not known to be done.
     pub fn held(&self) -> Vec<Claim> {
-        let rows = self.stages.iter().flat_map(pool::Stage::rows).map(|row| row.claim);
-        rows.chain(self.writes.rows()).collect()
+        let rows = self.stages.iter().flat_map(pool::Stage::rows);
+        let rows = rows.chain(self.withdrawal.iter().flat_map(withdraw::Withdrawal::rows));
+        rows.map(|row| row.claim).chain(self.writes.rows()).collect()
     }
 
     /// The shares of the senders, by stage.
@@ -417,7 +446,6 @@ impl Machine {
 
     /// It goes back to its stage without having run.
     fn requeue(&mut self, row: Claim) {
-        self.sweeps.gone(row.id);
         self.claims.fair.settle(self.now, row.key(), fair::End::Unrun);
         self.writes.push(row, writes::What::Requeue);
     }

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The pipeline may go idle more often than this; it is flushed no more often.
 const IDLE_FLUSH: Micros = 1_000_000;
-/// A flush is due when this many answered ids are kept.
-const MAX_ANSWERED: usize = 10_000;
+/// A flush is due when this many answered ids are kept: it bounds the memory for them, and how long the flush takes.
+const MAX_ANSWERED: usize = 2_000;
 /// After a flush that was refused.
 const RETRY: Micros = 5_000_000;
 
@@ -22,8 +22,8 @@ pub(super) struct Stats {
     serialization_failures: u64,
     answered: BTreeSet<i64>,
     /// Messages at stages without a section, as last seen, and whether that figure is written.
-    strays: u64,
-    strays_written: bool,
+    unserved: u64,
+    unserved_written: bool,
     under_way: Option<Deltas>,
     last: Micros,
     not_before: Micros,
@@ -38,8 +38,8 @@ impl Stats {
             failed: 0,
             serialization_failures: 0,
             answered: BTreeSet::new(),
-            strays: 0,
-            strays_written: true,
+            unserved: 0,
+            unserved_written: true,
             under_way: None,
             last: 0,
             not_before: 0,
@@ -93,16 +93,16 @@ impl Stats {
     }
 
     /// So many messages wait at stages without a section.
-    pub(super) fn strays(&mut self, count: u64) {
-        if self.strays != count {
-            self.strays = count;
-            self.strays_written = false;
+    pub(super) fn unserved(&mut self, count: u64) {
+        if self.unserved != count {
+            self.unserved = count;
+            self.unserved_written = false;
         }
     }
 
     pub(super) fn is_dirty(&self) -> bool {
         let counts = self.executed > 0 || self.failed > 0 || self.serialization_failures > 0;
-        !self.stages.is_empty() || counts || !self.strays_written
+        !self.stages.is_empty() || counts || !self.unserved_written
     }
 
     /// From when a flush is wanted; `idle`: nothing is in any pipeline.
@@ -127,9 +127,9 @@ impl Stats {
             failed: std::mem::take(&mut self.failed),
             serialization_failures: std::mem::take(&mut self.serialization_failures),
             answered: std::mem::replace(&mut self.answered, again).into_iter().collect(),
-            strays: self.strays,
+            unserved: self.unserved,
         };
-        self.strays_written = true;
+        self.unserved_written = true;
         self.under_way = Some(deltas.clone());
         deltas
     }
@@ -141,7 +141,7 @@ impl Stats {
     /// Nothing was written: the figures are added back.
     pub(super) fn refused(&mut self, now: Micros) {
         self.not_before = now.saturating_add(RETRY);
-        self.strays_written = false;
+        self.unserved_written = false;
         let Some(deltas) = self.under_way.take() else { return };
         for delta in deltas.stages {
             let sum = self.stage(&delta.stage);
@@ -158,7 +158,31 @@ impl Stats {
 
     /// They may or may not be written: dropped. Whether there were any.
     pub(super) fn lost(&mut self) -> bool {
-        self.strays_written = false;
         self.under_way.take().is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Req: K1
+    #[test]
+    fn a_flush_is_due_when_idle_after_an_interval_or_when_much_is_kept() {
+        let mut stats = Stats::new(60_000_000);
+        stats.start(5);
+        assert_eq!(stats.wish(true), None, "nothing changed");
+        stats.pass("a", 1, 10, &[]);
+        assert_eq!(stats.wish(true), Some(5 + IDLE_FLUSH));
+        assert_eq!(stats.wish(false), Some(60_000_005));
+        for id in 2..MAX_ANSWERED as i64 {
+            stats.pass("a", id, 10, &[]);
+        }
+        assert_eq!(stats.wish(false), Some(60_000_005));
+        stats.pass("a", MAX_ANSWERED as i64, 10, &[]);
+        assert_eq!(stats.wish(false), Some(0));
+        let deltas = stats.issue(7, &BTreeSet::from([1]));
+        assert_eq!(deltas.answered.len(), MAX_ANSWERED - 1, "a row in a pipeline is asked about later");
+        assert_eq!((deltas.executed, stats.wish(true)), (MAX_ANSWERED as u64, None));
     }
 }

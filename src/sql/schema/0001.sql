@@ -204,7 +204,7 @@ CREATE TABLE pepsi.dispatch_stats (
     messages_finished bigint NOT NULL DEFAULT 0,
     messages_failed bigint NOT NULL DEFAULT 0,
     serialization_failures bigint NOT NULL DEFAULT 0,
-    strays bigint NOT NULL DEFAULT 0
+    unserved bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 INSERT INTO pepsi.dispatch_stats DEFAULT VALUES;
 COMMENT ON TABLE pepsi.dispatch_stats IS 'Of the whole pipeline, since installation: one row';
@@ -213,7 +213,7 @@ COMMENT ON COLUMN pepsi.dispatch_stats.stages_executed IS 'Passes of a worker; a
 COMMENT ON COLUMN pepsi.dispatch_stats.messages_finished IS 'Messages that left the queue';
 COMMENT ON COLUMN pepsi.dispatch_stats.messages_failed IS 'Messages that became failed or timeout; zero in a healthy run';
 COMMENT ON COLUMN pepsi.dispatch_stats.serialization_failures IS 'Serialization failures and deadlocks met; zero in a healthy run';
-COMMENT ON COLUMN pepsi.dispatch_stats.strays IS
+COMMENT ON COLUMN pepsi.dispatch_stats.unserved IS
     'Messages that wait at stages without a section, as the dispatcher last saw them; at most 1000 of a stage are counted';
 
 CREATE TABLE pepsi.config_override (

@@ -236,18 +236,18 @@ COMMENT ON FUNCTION pepsi.workqueue_look_fair(
 -- What a claim looks at now and then: when the first paused row of these stages is due, and what waits at others. The rows of a
 -- stage that was not asked for are never taken. Its name is found between two of those that were, by a probe of each index:
 -- what has passed at those is not read.
--- Returns: due - the microseconds until then, missing when no row is paused with a time; stray - such a stage, and in `id` how
+-- Returns: due - the microseconds until then, missing when no row is paused with a time; unserved - such a stage, and in `id` how
 -- many of its rows are pending, or paused and due.
 CREATE OR REPLACE FUNCTION pepsi.workqueue_survey(stages text[]) RETURNS TABLE (kind text, at_stage text, id bigint)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog
 AS $$
 DECLARE
     -- At most so many stages are told of, and so many rows counted of each.
-    most_strays CONSTANT integer := 100;
+    most_stages CONSTANT integer := 100;
     most_rows CONSTANT integer := 1000;
     -- Behind every name of a stage, which has at most 200 octets.
     last_name CONSTANT text COLLATE "C" := repeat(U&'\+10FFFF', 51);
-    known text[]; above text COLLATE "C"; below text COLLATE "C"; strays integer := 0;
+    known text[]; above text COLLATE "C"; below text COLLATE "C"; found_stages integer := 0;
 BEGIN
     SELECT extract(epoch FROM min(f.timeout) - now()) * 1000000 INTO id
     FROM unnest(stages) AS s (stage) CROSS JOIN LATERAL (
@@ -262,7 +262,7 @@ BEGIN
         RETURN NEXT;
     END IF;
 
-    kind := 'stray';
+    kind := 'unserved';
     SELECT array_agg(s.stage ORDER BY s.stage COLLATE "C") INTO known FROM unnest(stages) AS s (stage);
     FOR i IN 0 .. coalesce(cardinality(known), 0) LOOP
         above := coalesce(known[i], '');
@@ -278,7 +278,7 @@ BEGIN
                  WHERE w.status = 'paused' AND w.timeout IS NOT NULL AND w.stage > above AND w.stage < below
                  ORDER BY w.stage, w.timeout LIMIT 1)
             ) AS f;
-            EXIT WHEN above IS NULL OR strays >= most_strays;
+            EXIT WHEN above IS NULL OR found_stages >= most_stages;
             SELECT count(*) INTO id
             FROM (
                 (SELECT FROM pepsi.workqueue w
@@ -290,7 +290,7 @@ BEGIN
                  ORDER BY w.stage, w.timeout LIMIT most_rows)
             ) AS f;
             IF id > 0 THEN
-                strays := strays + 1;
+                found_stages := found_stages + 1;
                 at_stage := above;
                 RETURN NEXT;
             END IF;

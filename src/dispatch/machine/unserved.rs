@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 const MOST: usize = 100;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Strays {
+pub(super) struct Unserved {
     /// Messages that wait, by stage.
     stages: BTreeMap<String, u64>,
 }
 
-impl Strays {
+impl Unserved {
     /// All that were seen now; the new ones are returned.
     pub(super) fn seen(&mut self, stages: Vec<(String, u64)>) -> Vec<(String, u64)> {
         let stages: BTreeMap<String, u64> = stages.into_iter().take(MOST).collect();
@@ -35,17 +35,17 @@ mod tests {
     // Req: W7
     #[test]
     fn a_stage_is_new_once_and_again_after_it_was_gone() {
-        let mut strays = Strays::default();
+        let mut unserved = Unserved::default();
         let some = |names: &[(&str, u64)]| -> Vec<(String, u64)> {
             names.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
         };
-        assert_eq!(strays.seen(some(&[("a", 1), ("b", 2)])), some(&[("a", 1), ("b", 2)]));
-        assert_eq!(strays.seen(some(&[("a", 5), ("c", 1)])), some(&[("c", 1)]));
-        assert_eq!(strays.count(), 6);
-        assert_eq!(strays.seen(Vec::new()), []);
-        assert_eq!(strays.count(), 0);
-        assert_eq!(strays.seen(some(&[("a", 5)])), some(&[("a", 5)]));
+        assert_eq!(unserved.seen(some(&[("a", 1), ("b", 2)])), some(&[("a", 1), ("b", 2)]));
+        assert_eq!(unserved.seen(some(&[("a", 5), ("c", 1)])), some(&[("c", 1)]));
+        assert_eq!(unserved.count(), 6);
+        assert_eq!(unserved.seen(Vec::new()), []);
+        assert_eq!(unserved.count(), 0);
+        assert_eq!(unserved.seen(some(&[("a", 5)])), some(&[("a", 5)]));
         let many: Vec<_> = (0..1000).map(|number| (format!("s{number}"), 1)).collect();
-        assert_eq!(strays.seen(many).len(), MOST);
+        assert_eq!(unserved.seen(many).len(), MOST);
     }
 }
