@@ -14,7 +14,7 @@ use proxy::Proxy;
 use std::time::{Duration, Instant};
 
 /// Enough that the load is not over before the fault.
-const MANY: usize = 600;
+const MANY: usize = 400;
 /// What a frozen process ends by, 8 s after a SIGTERM.
 const ALARMED: i32 = 128 + 14;
 const GIVEN_UP: &str = "given up after 15 s";
@@ -22,7 +22,7 @@ const GIVEN_UP: &str = "given up after 15 s";
 // Req: L2
 #[test]
 fn a_restarted_server_costs_no_message() {
-    let mut load = Load::new(2 * MANY, &[]);
+    let mut load = Load::new(MANY, &[]);
     let config = load.direct(&[]).write();
     let dispatcher = load.dispatcher(&config);
     for how in [Stop::Fast, Stop::Immediate] {
@@ -30,6 +30,7 @@ fn a_restarted_server_costs_no_message() {
         load.server.restart(how);
         load.reconnect();
         load.audit();
+        load.add(MANY);
     }
     load.finish(&dispatcher);
     assert_eq!(ends(dispatcher, "after restarts of the server"), 0);
@@ -38,7 +39,7 @@ fn a_restarted_server_costs_no_message() {
 // Req: L2
 #[test]
 fn a_killed_server_costs_no_message() {
-    let mut load = Load::new(2 * MANY, &[]);
+    let mut load = Load::new(MANY, &[]);
     let config = load.direct(&[]).write();
     let dispatcher = load.dispatcher(&config);
     load.until_under_way();
@@ -52,6 +53,7 @@ fn a_killed_server_costs_no_message() {
     });
     load.reconnect();
     load.audit();
+    load.add(MANY);
     load.until_under_way();
     load.server.kill();
     load.server.start_again();
@@ -73,6 +75,7 @@ fn a_locked_queue_is_waited_for() {
     let since = Instant::now();
     wait_until("five seconds", PATIENCE, || since.elapsed() > Duration::from_secs(5));
     lock.rollback().unwrap();
+    load.add(MANY);
     load.until_under_way();
     let mut lock = other.transaction().unwrap();
     lock.batch_execute("LOCK TABLE pepsi.workqueue IN ACCESS EXCLUSIVE MODE").unwrap();
@@ -95,6 +98,7 @@ fn a_stopped_server_is_given_up_and_found_again() {
     load.server.thaw();
     dispatcher.wait_for_log("connected to the database again", PATIENCE);
     load.audit();
+    load.add(MANY);
     load.until_under_way();
     load.server.freeze();
     ends(dispatcher, "while the server is stopped");
@@ -142,6 +146,7 @@ fn a_server_that_accepts_and_stays_mute_is_given_up() {
     proxy.speak_again();
     dispatcher.wait_for_log("connected to the database again", PATIENCE);
     load.audit();
+    load.add(MANY);
     load.until_under_way();
     let failures = dispatcher.log().matches(GIVEN_UP).count();
     proxy.fall_silent();

@@ -33,12 +33,16 @@ mod runs;
 mod sequences;
 #[path = "sim/server.rs"]
 mod server;
+#[path = "sim/signals.rs"]
+mod signals;
 #[path = "sim/surroundings.rs"]
 mod surroundings;
 #[path = "sim/sweep.rs"]
 mod sweep;
 #[path = "sim/trouble.rs"]
 mod trouble;
+#[path = "sim/withdraw.rs"]
+mod withdraw;
 #[path = "sim/workers.rs"]
 mod workers;
 #[path = "sim/world.rs"]
@@ -75,6 +79,7 @@ fn number(name: &str, default: u64) -> u64 {
 // Req: E3
 // Req: L2
 // Req: P3
+// Req: P8
 #[test]
 fn random_worlds() {
     let hostile = number("PEPSI_SIM_STEPS", 8_000);

@@ -10,7 +10,7 @@ const CLAIM: &str = "-- The claim of all stages at once";
 
 pub fn idle(server: &Postgres, report: &mut Report) {
     const BEAT: u64 = 10;
-    const SPAN: u64 = 35;
+    const SPAN: u64 = 31;
     let mut world = World::new(server, true);
     world.set("pepsi-dispatch", "POLL_INTERVAL", &format!("{BEAT} s"));
     world.set("pepsi-dispatch", "WORKER_IDLE_TIMEOUT", "1 s");

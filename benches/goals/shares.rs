@@ -18,7 +18,7 @@ fn used(world: &mut World, from: u64, until: u64) -> BTreeMap<String, f64> {
 /// Messages of 500 ms against messages of 50 ms.
 pub fn time(server: &Postgres, report: &mut Report) {
     const FROM_MS: u64 = 3_000;
-    const PARTS: u64 = 4;
+    const PARTS: u64 = 3;
     const PART_MS: u64 = 5_000;
     let mut world = World::new(server, true);
     world.pile("s@slow.example", 500, 400);
@@ -91,8 +91,8 @@ pub fn equals(server: &Postgres, report: &mut Report) {
 
 /// The same with messages that take no time: what is left is the work of dispatcher, workers and database.
 fn full_speed(server: &Postgres, report: &mut Report) {
-    const ROUNDS: usize = 5;
-    const ROUND_MS: u64 = 2_000;
+    const ROUNDS: usize = 4;
+    const ROUND_MS: u64 = 1_500;
     let mut worlds = [true, false].map(|fair| ten(server, fair, 0, 5_000));
     let mut rates = [Vec::new(), Vec::new()];
     for _ in 0..ROUNDS {

@@ -12,6 +12,7 @@ const PARALLELISM: f64 = 4.0;
 /// How much a wait may exceed what turns explain: a pipeline of four is worked off in 0.2 s.
 const PIPELINE: f64 = 0.25;
 
+const BACKLOGS: [usize; 2] = [1_000, 100_000];
 const ROUNDS: usize = 24;
 const IDLE_ROUNDS: usize = 15;
 /// The dispatcher and its four workers are busy by then.
@@ -20,9 +21,7 @@ const WARM: usize = 40;
 /// One heavy sender with so many waiting, and a light one's single messages.
 pub fn light(server: &Postgres, report: &mut Report) {
     let idle = idle_wait(server);
-    let backlogs = [1_000, 100_000];
-    let mut worlds = backlogs.map(|waiting| piled(server, true, waiting));
-    worlds.iter_mut().for_each(|world| world.until(WARM));
+    let mut worlds = piled(server, true);
     let mut waits = [Vec::new(), Vec::new()];
     let mut topped_up = [0; 2];
     for round in 0..ROUNDS {
@@ -70,19 +69,23 @@ fn idle_wait(server: &Postgres) -> Samples {
     Samples::new(waits)
 }
 
-fn piled(server: &Postgres, fair: bool, waiting: usize) -> World {
-    let mut world = World::new(server, fair);
-    world.pile("heavy@h.example", SERVICE_MS, waiting);
-    world.database.run("ANALYZE pepsi.workqueue");
-    world.start();
-    world
+/// Two queues of one heavy sender, and their dispatchers at work.
+fn piled(server: &Postgres, fair: bool) -> [World; 2] {
+    let mut worlds = BACKLOGS.map(|waiting| {
+        let mut world = World::new(server, fair);
+        world.pile("heavy@h.example", SERVICE_MS, waiting);
+        world.database.run("ANALYZE pepsi.workqueue");
+        world
+    });
+    worlds.iter_mut().for_each(World::start);
+    worlds.iter_mut().for_each(|world| world.until(WARM));
+    worlds
 }
 
 /// The same with FAIR_SCHEDULING = no; it is not waited for to the end.
 fn oldest_first(server: &Postgres, report: &mut Report) {
-    const LONGEST: f64 = 16.0;
-    let mut worlds = [1_000, 100_000].map(|waiting| piled(server, false, waiting));
-    worlds.iter_mut().for_each(|world| world.until(WARM));
+    const LONGEST: f64 = 14.0;
+    let mut worlds = piled(server, false);
     let sent = [0, 1].map(|index| worlds[index].send("l@light.example", SERVICE_MS));
     let begin = wall_clock();
     while seconds(wall_clock() - begin) < LONGEST

@@ -203,6 +203,45 @@ fn reaps_each_child_once() {
     kill_group(living.pid).unwrap();
 }
 
+// Req: P8
+#[test]
+fn a_stop_is_told_once_and_taken_back() {
+    let child = spawn(&mut shell("echo BEGUN=1; read line; exit 5")).unwrap();
+    value_of("BEGUN=", child.stdout.unwrap());
+    assert!(!has_stopped(child.pid).unwrap());
+    for _ in 0..3 {
+        stop_group(child.pid).unwrap();
+        until("it stops", || has_stopped(child.pid).unwrap());
+        assert!(!has_stopped(child.pid).unwrap() && status_field(child.pid, "State:").starts_with('T'));
+        continue_group(child.pid).unwrap();
+        until("it goes on", || !status_field(child.pid, "State:").starts_with('T'));
+        assert!(!has_stopped(child.pid).unwrap());
+        // Whether it had stopped by then or not.
+        stop_group(child.pid).unwrap();
+        continue_group(child.pid).unwrap();
+        assert!(!has_stopped(child.pid).unwrap());
+    }
+    drop(child.stdin);
+    assert_eq!(end_of(child.pid).code(), Some(5));
+    assert!(!has_stopped(child.pid).unwrap());
+}
+
+// Req: P8
+#[test]
+fn the_stop_of_a_child_is_input() {
+    if !plays("the_stop_of_a_child_is_input") {
+        assert!(copy_of_us("the_stop_of_a_child_is_input").wait().unwrap().success());
+        return;
+    }
+    let mut signals = Signals::install().unwrap();
+    let child = spawn(&mut shell("read line")).unwrap();
+    stop_group(child.pid).unwrap();
+    until("the stop is signalled", || signals.take().child);
+    until("and it has stopped", || has_stopped(child.pid).unwrap());
+    kill_group(child.pid).unwrap();
+    assert_eq!(end_of(child.pid).signal(), Some(libc::SIGKILL));
+}
+
 // Req: P7
 #[test]
 fn a_child_leads_its_own_group_and_the_group_dies_with_it() {

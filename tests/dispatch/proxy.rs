@@ -15,8 +15,9 @@ struct Shared {
     silent: AtomicBool,
     /// So many of the first connections are silent for ever.
     forgotten: AtomicUsize,
-    holding: AtomicBool,
     made: AtomicUsize,
+    /// The newest connection on which something waits to pass, counted from one.
+    holding: AtomicUsize,
     refusing: AtomicBool,
 }
 
@@ -76,9 +77,9 @@ impl Proxy {
         self.shared.forgotten.store(self.shared.made.load(Ordering::SeqCst), Ordering::SeqCst);
     }
 
-    /// Whether something came since it fell silent.
+    /// Whether something came on the newest connection since it fell silent.
     pub fn holds_something(&self) -> bool {
-        self.shared.holding.load(Ordering::SeqCst)
+        self.shared.holding.load(Ordering::SeqCst) == self.shared.made.load(Ordering::SeqCst)
     }
 
     /// From now on nothing passes in either direction.
@@ -93,7 +94,7 @@ fn forward(number: usize, mut from: UnixStream, mut to: UnixStream, shared: Arc<
         let mut buffer = [0; 8192];
         while let Ok(count @ 1..) = from.read(&mut buffer) {
             while shared.is_silent(number) {
-                shared.holding.store(true, Ordering::SeqCst);
+                shared.holding.fetch_max(number + 1, Ordering::SeqCst);
                 std::thread::park_timeout(Duration::from_millis(20));
             }
             if to.write_all(&buffer[..count]).is_err() {

@@ -125,6 +125,11 @@ impl World {
         self.database.borrow_mut().run(sql);
     }
 
+    /// A session of its own.
+    pub fn connect(&self) -> postgres::Client {
+        self.database.borrow().connect()
+    }
+
     pub fn number(&self, sql: &str) -> i64 {
         self.database.borrow_mut().number(sql)
     }

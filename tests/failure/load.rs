@@ -25,14 +25,23 @@ impl Load {
     pub fn new(count: usize, settings: &[(&str, &str)]) -> Load {
         let settings = settings.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         let server = Postgres::start(Options { fsync: false, settings });
-        let mut database = server.database();
+        let database = server.database();
         fs::create_dir(database.folder().join("mail")).unwrap();
+        let mut load = Load { database, server, count: 0, started: 0 };
+        load.add(count);
+        load
+    }
+
+    /// So many more.
+    pub fn add(&mut self, count: usize) {
         let sql =
             "SELECT pepsi.workqueue_add('a' || n % 7 || '@example.org', ARRAY['r' || n || '@demo.example'],
                           'Subject: x', 'text')
-                   FROM generate_series(1, $1::bigint) n";
-        database.client.execute(sql, &[&i64::try_from(count).unwrap()]).unwrap();
-        Load { database, server, count, started: 0 }
+                   FROM generate_series($1::bigint, $2::bigint) n";
+        let (first, last) = (self.count + 1, self.count + count);
+        let [first, last] = [first, last].map(|number| i64::try_from(number).unwrap());
+        self.database.client.execute(sql, &[&first, &last]).unwrap();
+        self.count += count;
     }
 
     /// A configuration of both stages, for this database at `url`.
@@ -102,8 +111,7 @@ impl Load {
             );
             assert!(!state.contains("strikes"), "{number}: {state}");
         }
-        for number in 1..=self.count {
-            let rows = waiting[number];
+        for (number, &rows) in waiting.iter().enumerate().skip(1) {
             let files = self.files(number);
             assert!(rows <= 1 && files <= 1 && rows + files > 0, "{number}: {rows} rows, {files} files");
         }

@@ -15,10 +15,11 @@ type Wish = Option<(Kind, Micros)>;
 
 impl Machine {
     pub(super) fn turn(&mut self) {
+        self.end_withdrawal();
         self.judge_workers();
-        self.turn_withdrawal();
         self.expire();
         self.turn_stop();
+        self.begin_withdrawal();
         // What the timers freed is given out before capacities are counted.
         self.hand_out();
         if self.ended || self.jobs.is_busy() {

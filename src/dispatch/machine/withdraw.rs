@@ -120,13 +120,17 @@ impl Stage {
 }
 
 impl Machine {
-    /// At a turn: what is stuck is noted, what is over or due is done.
-    pub(super) fn turn_withdrawal(&mut self) {
-        for (index, stage) in self.stages.iter_mut().enumerate() {
-            stage.mark_stuck(self.now, self.pressure.cap(index));
-        }
+    /// At a turn, before time limits are judged.
+    pub(super) fn end_withdrawal(&mut self) {
         if self.withdrawal_is_over() {
             self.go_on();
+        }
+    }
+
+    /// At a turn, after them.
+    pub(super) fn begin_withdrawal(&mut self) {
+        for (index, stage) in self.stages.iter_mut().enumerate() {
+            stage.mark_stuck(self.now, self.pressure.cap(index));
         }
         if let Some((_, id)) = self.next_withdrawal().filter(|(at, _)| *at <= self.now) {
             self.halt(id);
