@@ -204,6 +204,33 @@ const MUTANTS: &[Mutant] = &[
         "{ self.stats.refused(self.now); true }",
     ),
     mutant("a held lock is awaited for ever", "jobs.rs", "self.now >= until", "false"),
+    mutant(
+        "due rows are swept without bound",
+        "sweep.rs",
+        "limit.saturating_sub(awaited.saturating_add(load.held))",
+        "limit",
+    ),
+    mutant(
+        "swept rows are swept again before they are claimed",
+        "sweep.rs",
+        "awaited.saturating_add(load.held)",
+        "load.held",
+    ),
+    mutant(
+        "due rows never get on behind other mail",
+        "sweep.rs",
+        "others.count >= SHARE",
+        "others.count == u32::MAX",
+    ),
+    mutant("other mail is not noticed", "sweep.rs", "now < self.last.saturating_add(OTHERS)", "false"),
+    mutant("swept rows are awaited for ever", "sweep.rs", "now >= self.at.saturating_add(LOST)", "false"),
+    mutant("a swept row is not looked up", "jobs.rs", "self.claims.touch(*id)", "()"),
+    mutant(
+        "a stage without a section is logged each time",
+        "unserved.rs",
+        "!self.stages.contains_key(*stage)",
+        "true",
+    ),
     mutant("the heartbeat looks no further down", "claims.rs", "self.fair.beat()", "()"),
     mutant("a notification looks no further down", "claims.rs", "self.fair.expose(now)", "()"),
     mutant(
