@@ -2,10 +2,12 @@
 //! cut, and the last moment of an end.
 
 use super::bench::{
-    Bench, MILLI, SECOND, claim, close, kill, name, requeue, row, row_at, send, spawn, stage,
+    Bench, MILLI, SECOND, claim, close, kill, name, requeue, row, row_at, send, settings, spawn, stage,
 };
 use super::workers::{pipeline, strikes};
-use crate::machine::{Action, Announcement, Blame, Event, Exit, Fault, Job, Reply, Stray, WorkerId};
+use crate::machine::{
+    Action, Announcement, Blame, Event, Exit, Fault, Job, Reply, Settings, Stray, WorkerId,
+};
 
 /// Row 2 is found running though nobody has it.
 fn stray() -> (&'static str, Reply) {
@@ -137,4 +139,43 @@ fn the_end_comes_before_the_alarm_whatever_hangs() {
     }
     let stray = Event::Answer { worker: WorkerId(1), status: 0, report: Vec::new() };
     assert_eq!(bench.machine.step(bench.now, stray), [], "nothing is heard after the end");
+}
+
+/// One cause that repeats for every row is told of once in a while.
+#[test]
+fn a_cause_that_repeats_does_not_flood_the_log() {
+    let mut bench = Bench::one();
+    let mut lines = 0;
+    for id in 1..=300 {
+        bench.arrive(vec![row(id, 0)]);
+        bench.ready(id as u64);
+        let answer = Event::Exited { worker: WorkerId(id as u64), exit: Exit::Code(74) };
+        let actions = bench.machine.step(bench.now, answer);
+        lines += actions.iter().filter(|action| matches!(action, Action::Log { .. })).count();
+        bench.pass(1100 * MILLI);
+    }
+    // Five and a half minutes, at most a line each ten seconds for each of a few causes.
+    assert!((10..=3 * 34).contains(&lines), "{lines} lines");
+}
+
+/// What is kept for the next flush is bounded, however long the interval.
+// Req: K1
+#[test]
+fn many_answers_are_flushed_before_the_interval() {
+    let settings = Settings { stats_interval: 3600 * SECOND, ..settings() };
+    let mut tireless = stage("init");
+    tireless.max_messages = 1_000_000;
+    let mut bench = Bench::with(settings, vec![tireless]);
+    bench.event(Event::Start);
+    bench.arrive(vec![row(1, 0)]);
+    bench.ready(1);
+    bench.jobs.clear();
+    // It is never idle.
+    for id in 2..=10_100 {
+        bench.pending.push(row(id, 0));
+        bench.event(Event::Notified);
+        bench.answers(1, 0);
+    }
+    let flushes = bench.jobs.iter().filter(|job| name(job) == "Flush").count();
+    assert!((1..=2).contains(&flushes), "{flushes} flushes");
 }

@@ -16,9 +16,10 @@ struct Mutant {
     to: &'static str,
 }
 
-/// The tests that take long, and how many seeds the one gets here; the other is left out.
+/// The tests that take long: of one it is set how many seeds it gets here, one is left out, and the others come last.
 const RANDOM: &str = "random_worlds";
 const SEQUENCES: &str = "sequences::";
+const SLOW: &[&str] = &["a_flood_of_senders", "refuses_every_write", "the_fifo_share_is_exact"];
 const SEEDS: &str = "150";
 const STEPS: &str = "2000";
 
@@ -177,6 +178,181 @@ const MUTANTS: &[Mutant] = &[
     mutant("a refused flush is dropped", "stats.rs", "self.executed += deltas.executed", "()"),
     mutant("pressure cuts nothing", "pressure.rs", "(self.cap(stage) / 2).max(1)", "self.cap(stage)"),
     mutant("a cut never ends", "pressure.rs", "now >= cut.until", "false"),
+    mutant("pauses are not spread", "chance.rs", "pause.saturating_add(self.below(pause / 4 + 1))", "pause"),
+    mutant(
+        "reconnects have no jitter",
+        "chance.rs",
+        "self.base + chance.below(high - self.base + 1)",
+        "self.base",
+    ),
+    mutant(
+        "claims that fail are repeated at once",
+        "claims.rs",
+        "self.not_before = now.saturating_add(self.backoff.next(chance))",
+        "()",
+    ),
+    mutant("there is no heartbeat", "claims.rs", "self.next_beat().min(round)", "round"),
+    mutant(
+        "a first start without a database goes on",
+        "jobs.rs",
+        "kind == Kind::Connect && !self.jobs.established",
+        "false",
+    ),
+    mutant("swept rows are not looked for", "jobs.rs", "moved > 0", "false"),
+    mutant(
+        "strays are freed and never struck",
+        "jobs.rs",
+        "self.upkeep.is_reconciled() && self.stop.is_none()",
+        "false",
+    ),
+    mutant("due rows are not heard of", "jobs.rs", "self.upkeep.earliest(self.now, due_in)", "()"),
+    mutant(
+        "a large pool is filled by one claim alone",
+        "jobs.rs",
+        "taken(index) >= super::turn::MOST_CLAIMED as usize",
+        "false",
+    ),
+    mutant("the log is flooded", "journal.rs", "now < entry.until", "false"),
+    mutant("more is claimed than the pool holds", "pool.rs", "most.saturating_sub(held)", "most"),
+    mutant(
+        "rows outwait a cooldown",
+        "pool.rs",
+        "self.cool_until.is_some() && !self.workers.iter().any(Worker::is_open)",
+        "false",
+    ),
+    mutant("an answer ends no series of cooldowns", "pool.rs", "self.cooldown = COOLDOWN", "()"),
+    mutant("each report of overload cuts", "pressure.rs", "now < self.quiet_until", "false"),
+    mutant("the smallest pool is cut", "pressure.rs", "**count", "u32::MAX - **count"),
+    mutant(
+        "a second signal is ignored",
+        "stop.rs",
+        "self.stop.is_some()",
+        "(self.stop.is_some() && { return; })",
+    ),
+    mutant("the end has no limit", "stop.rs", "self.now >= stop.limit()", "false"),
+    mutant("the end waits for no reconcile", "stop.rs", "self.upkeep.reconcile_wish().is_none()", "true"),
+    mutant(
+        "the last flush comes before the writes",
+        "stop.rs",
+        "!stop.flushed && self.writes.is_empty() && self.stats.is_dirty()",
+        "!stop.flushed && self.stats.is_dirty()",
+    ),
+    mutant("strays go round for ever", "strike.rs", "!self.strays.insert((id, stage.to_owned()))", "true"),
+    mutant(
+        "claims come before the reconcile",
+        "turn.rs",
+        "self.upkeep.is_reconciled() && !self.writes.is_full()",
+        "!self.writes.is_full()",
+    ),
+    mutant("sweeps let no claims in between", "turn.rs", "self.upkeep.swept", "false"),
+    mutant(
+        "one claim may ask for anything",
+        "turn.rs",
+        "stage.capacity(self.pressure.cap(index)).min(MOST_CLAIMED)",
+        "stage.capacity(self.pressure.cap(index))",
+    ),
+    mutant(
+        "a cut does not bound the claims",
+        "turn.rs",
+        "stage.capacity(self.pressure.cap(index)).min(MOST_CLAIMED)",
+        "stage.capacity(stage.spec.parallelism).min(MOST_CLAIMED)",
+    ),
+    mutant(
+        "vain sweeps are repeated at once",
+        "upkeep.rs",
+        "self.sweep_not_before = now.saturating_add(SWEEP_GAP)",
+        "()",
+    ),
+    mutant("a crowd of due rows is swept once", "upkeep.rs", "moved >= SWEEP_LIMIT", "false"),
+    mutant("bodies are collected without end", "upkeep.rs", "self.bodies_at = None", "()"),
+    mutant(
+        "a refused reconcile is forgotten",
+        "upkeep.rs",
+        "self.reconcile_at = Some(now.saturating_add(self.backoff.next(chance)))",
+        "()",
+    ),
+    mutant("a refused sweep is forgotten", "upkeep.rs", "self.sweep_at = Some(self.sweep_not_before)", "()"),
+    mutant(
+        "a row that comes again is counted finished",
+        "stats.rs",
+        "self.answered.intersection(held).copied().collect()",
+        "BTreeSet::new()",
+    ),
+    mutant("failures of a refused flush are dropped", "stats.rs", "self.failed += deltas.failed", "()"),
+    mutant(
+        "a refused flush is repeated at once",
+        "stats.rs",
+        "self.not_before = now.saturating_add(RETRY)",
+        "()",
+    ),
+    mutant("answered ids have no bound", "stats.rs", "self.answered.len() >= MAX_ANSWERED", "false"),
+    mutant(
+        "only the head is paused when the database is lost",
+        "verdict.rs",
+        "sent.drain(..)",
+        "sent.drain(..1)",
+    ),
+    mutant(
+        "any reported stage is believed",
+        "verdict.rs",
+        "self.stages.iter().any(|pool| pool.spec.name == *name)",
+        "true",
+    ),
+    mutant("any reported time is believed", "verdict.rs", "(*time).min(longest)", "*time"),
+    mutant(
+        "a start may take for ever",
+        "worker.rs",
+        "(self.since, START_LIMIT)",
+        "(self.since, Micros::MAX)",
+    ),
+    mutant(
+        "a deaf worker is left alone",
+        "worker.rs",
+        "(self.since, CLOSE_LIMIT)",
+        "(self.since, Micros::MAX)",
+    ),
+    mutant(
+        "a mute worker is left alone",
+        "worker.rs",
+        "(self.since, MUTE_LIMIT)",
+        "(self.since, Micros::MAX)",
+    ),
+    mutant(
+        "a worker that does not die keeps its rows",
+        "worker.rs",
+        "(self.since, DEATH_LIMIT)",
+        "(self.since, Micros::MAX)",
+    ),
+    mutant(
+        "more ids than MAX_MESSAGES",
+        "worker.rs",
+        "spec.max_messages.saturating_sub(given)",
+        "spec.max_messages",
+    ),
+    mutant("exit 75 is a crash", "worker.rs", "Verdict::Overloaded", "crash"),
+    mutant(
+        "a refused write is repeated at once",
+        "writes.rs",
+        "write.not_before = now.saturating_add(chance.spread(delay))",
+        "()",
+    ),
+    mutant("the end does not hurry refused writes", "writes.rs", "write.not_before = 0", "()"),
+    mutant(
+        "a charge is settled twice",
+        "fair/mod.rs",
+        "self.charges.remove(&claim)",
+        "self.charges.get(&claim).cloned()",
+    ),
+    mutant("a claim charges nobody", "fair/mod.rs", "stage.share.charge(row.sender, amount)", "()"),
+    mutant(
+        "leads are not counted from the least-served",
+        "fair/stage.rs",
+        "self.share.level(outcome.taken.keys().copied())",
+        "()",
+    ),
+    mutant("leads do not decay", "fair/share.rs", "decayed(sender.lead, steps)", "sender.lead"),
+    mutant("touched ids have no bound", "fair/reach.rs", "self.touched.len() < MAX_TOUCHED", "true"),
+    mutant("rounds do not begin again", "fair/reach.rs", "self.again = true", "()"),
     mutant("a fourth strike", "strike.rs", "strikes >= LAST_STRIKE", "strikes > LAST_STRIKE"),
     mutant(
         "the second pause is as short as the first",
@@ -274,7 +450,9 @@ fn passes(program: &Path, number: usize) -> bool {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command.status().expect("the copy runs").success()
     };
-    run(&["--skip", RANDOM, "--skip", SEQUENCES]) && run(&[RANDOM])
+    let mut quick = vec!["--skip", RANDOM, "--skip", SEQUENCES];
+    SLOW.iter().for_each(|slow| quick.extend(["--skip", *slow]));
+    run(&quick) && run(&[RANDOM]) && run(SLOW)
 }
 
 #[test]
