@@ -17,6 +17,8 @@ mod check;
 mod database;
 #[path = "sim/edges.rs"]
 mod edges;
+#[path = "sim/edits.rs"]
+mod edits;
 #[path = "sim/fair.rs"]
 mod fair;
 #[path = "sim/life.rs"]
@@ -27,6 +29,8 @@ mod mutants;
 mod prng;
 #[path = "sim/process.rs"]
 mod process;
+#[path = "sim/program.rs"]
+mod program;
 #[path = "sim/runs.rs"]
 mod runs;
 #[path = "sim/sequences.rs"]
@@ -37,6 +41,8 @@ mod server;
 mod surroundings;
 #[path = "sim/trouble.rs"]
 mod trouble;
+#[path = "sim/withdraw.rs"]
+mod withdraw;
 #[path = "sim/workers.rs"]
 mod workers;
 #[path = "sim/world.rs"]
@@ -73,6 +79,7 @@ fn number(name: &str, default: u64) -> u64 {
 // Req: E3
 // Req: L2
 // Req: P3
+// Req: P8
 #[test]
 fn random_worlds() {
     let hostile = number("PEPSI_SIM_STEPS", 8_000);

@@ -14,6 +14,11 @@ use crate::sql::queue::{Backend, Channel, Held, Lock, StageCount, Stray};
 use crate::sql::{Db, Error, Purpose};
 use crate::{exit, sys};
 use std::os::fd::RawFd;
+use std::time::Duration;
+
+/// The longest that one job may keep the loop waiting. The server ends a statement of ours after 10 s; one that does not
+/// even do that is stopped, or cut off without a word, and no timeout of the driver's sees it on a Unix socket.
+const BLOCKED_LIMIT: Duration = Duration::from_secs(15);
 
 /// The connection and what must be known to make it again.
 pub struct Link {
@@ -33,16 +38,24 @@ impl Link {
     /// The first connection, its schema checked. An error here is the operator's to mend.
     pub fn open(url: &str, program: &'static str) -> Result<Link, Error> {
         let mut link = Link { url: url.to_owned(), program, live: None, holder: None };
-        link.connect()?;
+        link.bounded(Link::connect)?;
         Ok(link)
+    }
+
+    /// An answer that comes after the limit is of no use: its connection is shut down.
+    fn bounded<T>(&mut self, work: impl FnOnce(&mut Link) -> Result<T, Error>) -> Result<T, Error> {
+        let (result, expired) = sys::bounded(BLOCKED_LIMIT, || work(self));
+        match result {
+            Err(Error::Lost(text)) if expired => {
+                Err(Error::Lost(format!("{text}: given up after {} s", BLOCKED_LIMIT.as_secs())))
+            }
+            other => other,
+        }
     }
 
     /// The overlay of requirement C1: section, option, value.
     pub fn overrides(&mut self) -> Result<Vec<(String, String, String)>, Error> {
-        match &mut self.live {
-            Some(live) => live.db.overrides(),
-            None => Err(not_connected()),
-        }
+        self.bounded(|link| link.db()?.overrides())
     }
 
     /// The descriptor to await notifications on, while there is a connection.
@@ -104,7 +117,7 @@ impl Link {
 
     /// Does one job. A connection that was lost on the way is gone afterwards.
     pub fn run(&mut self, job: Job) -> Reply {
-        self.perform(job).unwrap_or_else(|error| self.failed(error))
+        self.bounded(|link| link.perform(job)).unwrap_or_else(|error| self.failed(error))
     }
 
     fn perform(&mut self, job: Job) -> Result<Reply, Error> {
@@ -176,6 +189,13 @@ impl Link {
             self.disconnect();
         }
         reply
+    }
+}
+
+impl Drop for Link {
+    /// The driver's goodbye waits for a server that may have stopped.
+    fn drop(&mut self) {
+        sys::bounded(BLOCKED_LIMIT, || drop(self.live.take()));
     }
 }
 

@@ -97,7 +97,11 @@ impl Shell {
         for child in self.children.values_mut().filter(|child| child.is_broken()) {
             child.report_broken(events);
         }
-        if child_ended { self.reap(events) } else { Ok(()) }
+        if child_ended {
+            self.reap(events)?;
+        }
+        self.children.values_mut().for_each(|child| child.report_halted(events));
+        Ok(())
     }
 
     fn watched(&self) -> (Vec<PollFd>, Vec<Source>) {
@@ -125,12 +129,15 @@ impl Shell {
         deadline.map(|due| Duration::from_micros(due.saturating_sub(now)))
     }
 
-    /// SIGCHLDs merge: everyone who has ended, also strangers left to us as process 1 of a container.
+    /// Everyone who has ended, also strangers left to us as process 1 of a container. What a worker of ours leaves behind
+    /// in its process group ends with it: while it is not reaped, the group's number cannot be another's.
     fn reap(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
-        while let Some((pid, status)) = sys::reap(None)? {
-            let worker =
-                self.children.iter().find(|(_, child)| child.pid() == pid).map(|(&worker, _)| worker);
-            if let Some(child) = worker.and_then(|worker| self.children.remove(&worker)) {
+        while let Some(pid) = sys::ended()? {
+            let worker = self.children.iter().find(|(_, child)| child.pid() == pid).map(|(&id, _)| id);
+            let child = worker.and_then(|worker| self.children.remove(&worker));
+            child.iter().for_each(Child::kill);
+            let status = sys::reap(pid)?;
+            if let Some((child, status)) = child.zip(status) {
                 child.finish(status, events);
             }
         }
@@ -155,6 +162,8 @@ impl Shell {
             },
             Action::Send { worker, rows } => self.child(worker, |child| child.send(&rows)),
             Action::Close { worker } => self.child(worker, Child::close),
+            Action::Halt { worker } => self.child(worker, Child::halt),
+            Action::Continue { worker } => self.child(worker, Child::resume),
             Action::Kill { worker } => self.child(worker, |child| child.kill()),
             Action::Log { level, stage, message } => log(severity(level), &stage, &message, &[]),
             Action::Announce(Announcement::Ready) => {

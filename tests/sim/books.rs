@@ -4,7 +4,7 @@
 //! of the requirements (E1-E6, R3, L1, O1) and not by the machine's code.
 
 use super::database::Herald;
-use super::process::{Process, Word};
+use super::program::{Process, Word};
 use super::world::{SECOND, World};
 use crate::machine::{Blame, Claim, Deltas, Demand, Exit, Fault, Job, Micros, Reply, Stray, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +15,8 @@ pub enum Place {
     /// With the machine, sent to nobody.
     Kept,
     Sent(WorkerId),
+    /// Being written back while this worker stands still.
+    Withdrawn(WorkerId),
     Owes(Debt),
 }
 
@@ -56,6 +58,8 @@ pub struct Life {
     stages: Vec<StageTruth>,
     /// No worker may be started for the stage before then (P5, E5, E6).
     pub cooling: Vec<Micros>,
+    /// The time of a message, by stage.
+    pub average: Vec<Option<Micros>>,
     /// As long as a stage may rest after a worker that neither was handed a row nor answered one.
     pub useless: Vec<Micros>,
     /// The stage may not be claimed before then (O1).
@@ -96,6 +100,7 @@ impl Life {
             written: Deltas::default(),
             stages: vec![StageTruth::default(); stages],
             cooling: vec![0; stages],
+            average: vec![None; stages],
             useless: vec![0; stages],
             held: vec![0; stages],
             claims: 0,
@@ -170,7 +175,12 @@ impl World {
                     return true;
                 }
                 let Some(head) = process.outstanding.pop_front() else {
-                    process.distrust(now);
+                    process.head_since = now;
+                    if process.ghosts.pop_front().is_some() {
+                        self.note("a ghost is answered");
+                    } else {
+                        process.distrust(now);
+                    }
                     return true;
                 };
                 let spent = now - process.head_since;
@@ -181,6 +191,11 @@ impl World {
                     self.told(id, head, steps);
                 }
                 self.answered(head, stage, *status, spent, report);
+            }
+            Word::Halted(halt) => {
+                // After a Continue it is not reported any more.
+                process.halted = process.halt.filter(|_| process.halts == *halt).map(|_| now);
+                return process.halted.is_some();
             }
             Word::Exited(exit) => {
                 self.buried(id, Some(*exit));
@@ -213,6 +228,8 @@ impl World {
             }
             _ => {
                 self.life.truth.executed += 1;
+                let average = &mut self.life.average[stage];
+                *average = Some(average.map_or(spent, |average| average - average / 8 + spent / 8));
                 self.life.stages[stage].messages += 1;
                 self.life.stages[stage].time += self.fused(stage, spent, report);
                 self.life.to_finish.insert(head.id);
@@ -317,6 +334,9 @@ impl World {
         if let Reply::Fault(fault) = reply {
             self.life.troubled = true;
             self.life.failed_at = Some(self.now);
+            if let Job::Requeue { rows } = job {
+                self.not_withdrawn(rows);
+            }
             match fault {
                 Fault::Lost(_) => {
                     if let Job::Flush(deltas) = job {
@@ -377,6 +397,23 @@ impl World {
         };
         let entry = Entry { place: Place::Owes(debt), strikes: stray.strikes, stage };
         assert!(self.life.ledger.insert(claim, entry).is_none());
+    }
+
+    /// What was to be written back and is not is the worker's again, if it is there.
+    fn not_withdrawn(&mut self, rows: &[Claim]) {
+        for row in rows {
+            let entry = self.life.ledger.get_mut(row).expect("a claim that is ours");
+            let Place::Withdrawn(worker) = entry.place else { continue };
+            entry.place = Place::Owes(Debt::Requeue);
+            let process = self.processes.get_mut(&worker).filter(|process| process.killed_at.is_none());
+            let Some(process) = process else { continue };
+            if process.ghosts.contains(row) {
+                process.ghosts.retain(|ghost| ghost != row);
+                process.outstanding.push_back(*row);
+                entry.place = Place::Sent(worker);
+            }
+        }
+        self.note("a withdrawal fails");
     }
 
     /// A write is done: the claim is over, and whatever came of the row is known.

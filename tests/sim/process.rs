@@ -1,112 +1,9 @@
 //! Simulated workers: programs that work, are slow, crash, hang, talk out of turn, or refuse to run or to end.
 
 use super::database::{Status, Temper};
+use super::program::{How, Nature, Process, Word};
 use super::world::{Happening, MILLI, SECOND, World};
 use crate::machine::{Claim, Exit, Micros, WorkerId};
-use std::collections::VecDeque;
-
-/// What a process says, or what the kernel says of it.
-#[derive(Clone, Debug)]
-pub enum Word {
-    SpawnFailed,
-    Ready,
-    /// `about` is the claim it means; None: it was asked nothing.
-    Answer {
-        status: u8,
-        about: Option<Claim>,
-        report: Vec<(String, Micros)>,
-    },
-    Garbage,
-    Closed,
-    Exited(Exit),
-}
-
-impl Word {
-    /// An answer to nothing.
-    fn nothing_asked() -> Word {
-        Word::Answer { status: 0, about: None, report: Vec::new() }
-    }
-}
-
-/// How a program behaves from its start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Nature {
-    Normal,
-    Unstartable,
-    DiesEarly(Exit),
-    NeverReady,
-    AnswersEarly,
-    GarbageEarly,
-    ClosesEarly,
-    /// Ready, then exit 78 as soon as it has an id.
-    Refuses,
-    /// Ready, and ends some time later, mostly without a row.
-    DiesIdle(Exit),
-    ReadyTwice,
-    IgnoresClose,
-    /// SIGKILL takes long.
-    Unkillable,
-}
-
-/// How one message ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
-    Commit,
-    /// Commits the passes of so many stages more.
-    Fused(u32),
-    /// Commits `failed`, answers 1.
-    CommitFailed,
-    /// Answers 1 and commits nothing.
-    SayFailed,
-    /// Commits a pause (a host fault), answers 0.
-    CommitPause,
-    Say(u8),
-    /// Answers 0 and commits nothing.
-    Lie,
-    CrashBefore(Exit),
-    CrashAfter(Exit),
-    Hang,
-    Garbage,
-    Twice,
-    CloseAlive,
-}
-
-#[derive(Clone, Debug)]
-pub struct Process {
-    pub stage: usize,
-    pub nature: Nature,
-    input: VecDeque<Claim>,
-    input_closed: bool,
-    ready: bool,
-    run: Option<(u64, Claim, How)>,
-    runs: u64,
-    pub alive: bool,
-    quiet: bool,
-    last_word: Micros,
-    // What the machine has been told of it.
-    pub outstanding: VecDeque<Claim>,
-    pub head_since: Micros,
-    pub born: Micros,
-    pub known_ready: bool,
-    pub answered: bool,
-    pub distrusted: bool,
-    pub closed_at: Option<Micros>,
-    pub asked_to_close: Option<Micros>,
-    pub killed_at: Option<Micros>,
-    /// It was killed because the dispatcher ends.
-    pub stopped: bool,
-    pub broken_at: Option<Micros>,
-    pub overdue: Option<Claim>,
-    pub handed_out: u32,
-}
-
-impl Process {
-    /// It broke the protocol: nothing that it says counts any more.
-    pub fn distrust(&mut self, now: Micros) {
-        self.distrusted = true;
-        self.broken_at.get_or_insert(now);
-    }
-}
 
 impl World {
     pub fn spawn(&mut self, id: WorkerId, stage: usize) {
@@ -129,31 +26,8 @@ impl World {
         } else {
             Nature::Normal
         };
-        let process = Process {
-            stage,
-            nature,
-            input: VecDeque::new(),
-            input_closed: false,
-            ready: false,
-            run: None,
-            runs: 0,
-            alive: true,
-            quiet: false,
-            last_word: self.now,
-            outstanding: VecDeque::new(),
-            head_since: 0,
-            born: self.now,
-            known_ready: false,
-            answered: false,
-            distrusted: false,
-            closed_at: None,
-            asked_to_close: None,
-            killed_at: None,
-            stopped: false,
-            broken_at: None,
-            overdue: None,
-            handed_out: 0,
-        };
+        let claims = self.every_worker_says_claims || self.prng.chance(800);
+        let process = Process::new(stage, nature, claims, self.now);
         self.note(match nature {
             Nature::Normal => "nature: normal",
             Nature::Unstartable => "nature: unstartable",
@@ -250,7 +124,7 @@ impl World {
     /// Takes the next id, if it is free to.
     fn work(&mut self, id: WorkerId) {
         let Some(process) = self.processes.get_mut(&id).filter(|process| process.alive) else { return };
-        if !process.ready || process.run.is_some() || process.quiet {
+        if !process.ready || process.run.is_some() || process.quiet || process.frozen {
             return;
         }
         let Some(claim) = process.input.pop_front() else {
@@ -328,6 +202,10 @@ impl World {
     pub fn finishes(&mut self, id: WorkerId, run: u64) {
         let Some(process) = self.processes.get_mut(&id).filter(|process| process.alive) else { return };
         let Some((number, claim, how)) = process.run.filter(|(number, _, _)| *number == run) else { return };
+        if process.frozen {
+            process.late = Some(run);
+            return;
+        }
         assert_eq!(number, run);
         process.run = None;
         self.note(match how {
@@ -451,6 +329,58 @@ impl World {
             self.say(id, Word::Closed);
         }
         self.say(id, Word::Exited(exit));
+    }
+
+    pub fn says_claims(&self, id: WorkerId) -> bool {
+        self.processes.get(&id).is_some_and(|process| process.claims)
+    }
+
+    /// SIGSTOP: at once, but for a process that waits for a disk.
+    pub fn halt(&mut self, id: WorkerId) {
+        let wait = if self.faults && self.prng.chance(100) {
+            self.prng.between(MILLI, 3 * SECOND)
+        } else {
+            self.prng.between(5, 300)
+        };
+        let process = self.processes.get_mut(&id).expect("a worker that is there");
+        process.halts += 1;
+        let halt = process.halts;
+        self.after(wait, Happening::Stops(id, halt));
+    }
+
+    pub fn stops(&mut self, id: WorkerId, halt: u64) {
+        let Some(process) = self.processes.get_mut(&id).filter(|process| process.alive) else { return };
+        if process.halts != halt || process.halt.is_none() {
+            return;
+        }
+        process.frozen = true;
+        self.note("a worker is stopped");
+        self.say(id, Word::Halted(halt));
+        if self.prng.chance(self.profile.words) {
+            if self.prng.chance(500) {
+                let wait = self.prng.between(0, 2 * MILLI);
+                self.after(wait, Happening::Dies(id, Exit::Signal(9)));
+            } else {
+                // A process of its own has its output too.
+                self.say(id, Word::nothing_asked());
+            }
+        }
+    }
+
+    /// SIGCONT.
+    pub fn thaw(&mut self, id: WorkerId) {
+        let process = self.processes.get_mut(&id).expect("a worker that is there");
+        process.frozen = false;
+        if let Some(run) = process.late.take() {
+            self.after(5, Happening::Finishes(id, run));
+        }
+        self.work(id);
+    }
+
+    /// Whether a worker that may go on works on it.
+    pub fn is_run(&self, claim: Claim) -> bool {
+        let runs = |process: &Process| process.run.is_some_and(|(_, row, _)| row == claim);
+        self.processes.values().any(|process| process.killed_at.is_none() && process.alive && runs(process))
     }
 
     pub fn kill(&mut self, id: WorkerId) {

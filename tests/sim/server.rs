@@ -113,7 +113,10 @@ impl World {
             | Job::Fail { .. }
             | Job::Sweep { .. }
             | Job::Flush(_)
-            | Job::CollectBodies { .. } => self.database.perform(job, self.now),
+            | Job::CollectBodies { .. } => {
+                self.check_withdrawn(job);
+                self.database.perform(job, self.now)
+            }
         };
         if failure == Some(Failure::LostAfter) { Reply::Fault(Fault::Lost(text)) } else { reply }
     }

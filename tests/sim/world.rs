@@ -6,7 +6,7 @@
 use super::books::Life;
 use super::database::Database;
 use super::prng::Prng;
-use super::process::{Process, Word};
+use super::program::{Process, Word};
 use super::server::Failure;
 use crate::machine::{
     Action, Claim, Event, Exit, Job, Machine, Micros, Reply, Settings, StageSpec, WorkerId,
@@ -17,7 +17,7 @@ pub const MILLI: Micros = 1_000;
 pub const SECOND: Micros = 1_000_000;
 
 /// How hostile the world is; shares are in thousandths, gaps are means, and 0 means never.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Profile {
     /// Replies may come while other events do; else the dispatcher is blocked meanwhile, as the shell is.
     pub asynchronous: bool,
@@ -66,6 +66,7 @@ pub enum Happening {
     Replied(Reply),
     GetsReady(WorkerId),
     Finishes(WorkerId, u64),
+    Stops(WorkerId, u64),
     Dies(WorkerId, Exit),
     Backend(WorkerId, Claim),
     Hear(WorkerId, Word),
@@ -109,6 +110,8 @@ pub struct World {
     /// The former backend keeps the lock until then.
     pub lock_lingers: Micros,
     pub faults: bool,
+    /// Else most do.
+    pub every_worker_says_claims: bool,
     pub steps: u64,
     /// Rounds at the same instant.
     stuck: u32,
@@ -149,6 +152,7 @@ impl World {
             rival: false,
             lock_lingers: 0,
             faults: true,
+            every_worker_says_claims: false,
             steps: 0,
             stuck: 0,
             fail_job: None,
@@ -182,6 +186,7 @@ impl World {
             | Happening::Replied(_)
             | Happening::GetsReady(_)
             | Happening::Finishes(..)
+            | Happening::Stops(..)
             | Happening::Dies(..)
             | Happening::Backend(..)
             | Happening::Hear(..) => self.lives,
@@ -278,8 +283,9 @@ impl World {
                 if self.before_word(worker, &word) {
                     let event = match word.clone() {
                         Word::SpawnFailed => Event::SpawnFailed { worker, error: "no such file".to_owned() },
-                        Word::Ready => Event::Ready { worker, claims: true },
+                        Word::Ready => Event::Ready { worker, claims: self.says_claims(worker) },
                         Word::Answer { status, report, .. } => Event::Answer { worker, status, report },
+                        Word::Halted(_) => Event::Halted { worker },
                         Word::Garbage => Event::Garbage { worker, error: "unreadable".to_owned() },
                         Word::Closed => Event::Closed { worker },
                         Word::Exited(exit) => Event::Exited { worker, exit },
@@ -325,6 +331,8 @@ impl World {
             }
             Action::Send { worker, rows } => self.feed(worker, &rows),
             Action::Close { worker } => self.close(worker),
+            Action::Halt { worker } => self.halt(worker),
+            Action::Continue { worker } => self.thaw(worker),
             Action::Kill { worker } => self.kill(worker),
             Action::Log { .. } | Action::Announce(_) => {}
             Action::Exit { .. } => self.ended(),

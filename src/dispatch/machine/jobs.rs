@@ -20,6 +20,7 @@ const LOCK_WAIT: Micros = 10_000_000;
 pub(super) enum Kind {
     Connect,
     Lock,
+    Withdraw,
     Write,
     Reconcile,
     Sweep,
@@ -144,13 +145,18 @@ impl Machine {
                 self.upkeep.reconciled();
                 rows.into_iter().for_each(|row| self.stray(row));
             }
-            Reply::Done => self.done(fits(&[Kind::Write, Kind::Reconcile, Kind::Flush, Kind::Bodies])),
+            Reply::Done => {
+                self.done(fits(&[Kind::Withdraw, Kind::Write, Kind::Reconcile, Kind::Flush, Kind::Bodies]))
+            }
             Reply::Fault(fault) => {
                 let kind = kind.expect("a reply answers a job");
                 self.fault(kind, fault);
             }
             Reply::Fatal { code, error } => {
                 self.log(Severity::Error, None, error);
+                if kind == Some(Kind::Withdraw) {
+                    self.not_withdrawn(true);
+                }
                 self.disconnected();
                 self.give_up(code);
             }
@@ -220,6 +226,7 @@ impl Machine {
 
     fn done(&mut self, kind: Kind) {
         match kind {
+            Kind::Withdraw => self.withdrawn(),
             Kind::Write => {
                 for row in self.writes.done() {
                     // Pending again or paused; or its worker had moved it on before it died, and this changed nothing.
@@ -254,6 +261,11 @@ impl Machine {
         match kind {
             Kind::Connect => self.broken(kind, &error),
             Kind::Lock => self.lock_later(&error),
+            Kind::Withdraw => {
+                self.not_withdrawn(false);
+                let text = format!("messages behind a stuck one could not be withdrawn: {error}");
+                self.log_often(Severity::Warning, None, Cause::Withdraw, text);
+            }
             Kind::Claim => {
                 self.claims.refused(self.now, conflict, &mut self.chance);
                 self.log_often(
@@ -290,7 +302,7 @@ impl Machine {
                 self.stats.refused(self.now);
                 "the flush of statistics"
             }
-            Kind::Bodies | Kind::Connect | Kind::Lock | Kind::Write | Kind::Claim => {
+            Kind::Bodies | Kind::Connect | Kind::Lock | Kind::Withdraw | Kind::Write | Kind::Claim => {
                 "the collection of bodies"
             }
         };
@@ -307,6 +319,9 @@ impl Machine {
             let text =
                 "the connection broke during a flush of statistics: these figures are dropped".to_owned();
             self.log(Severity::Warning, None, text);
+        }
+        if kind == Kind::Withdraw {
+            self.not_withdrawn(true);
         }
         self.connection_lost(error.to_owned());
     }
@@ -336,6 +351,7 @@ impl Machine {
         let job = match kind {
             Kind::Connect => Some(Job::Connect),
             Kind::Lock => Some(Job::Lock),
+            Kind::Withdraw => self.issue_withdrawal(),
             Kind::Write => self.writes.issue(self.now),
             Kind::Reconcile => {
                 self.upkeep.reconcile_issued(self.now);

@@ -35,6 +35,8 @@ pub(super) enum Cause {
     Report,
     /// Rows that were answered and not moved.
     Stray,
+    /// Messages that were withdrawn from behind a stuck one, or could not be.
+    Withdraw,
 }
 
 #[derive(Clone, Debug)]

@@ -5,8 +5,8 @@
 //! (requirement D4), so a write that is repeated after a lost reply changes nothing the second time.
 //!
 //! Jobs are issued at `Event::Turn` alone, one a turn, after all that happened is known; `deadline` says at once when
-//! another waits. A claimed row is at any time in exactly one place: it waits at its stage, is with one worker, or in
-//! an unresolved write (`held` is their union); what a row owes when it leaves a worker is decided in `verdict`.
+//! another waits. A claimed row is at any time in exactly one place: it waits at its stage, is with one worker, is being
+//! withdrawn from one, or in an unresolved write (`held` is their union); what a row owes when it leaves a worker is decided in `verdict`.
 
 mod chance;
 mod claims;
@@ -21,6 +21,7 @@ mod strike;
 mod turn;
 mod upkeep;
 mod verdict;
+mod withdraw;
 mod worker;
 mod writes;
 
@@ -222,6 +223,10 @@ pub enum Event {
         status: u8,
         report: Vec<(String, Micros)>,
     },
+    /// After Halt: it has stopped, and all that it wrote before was reported.
+    Halted {
+        worker: WorkerId,
+    },
     /// Its output is not of the protocol, or too long; nothing more of it is read.
     Garbage {
         worker: WorkerId,
@@ -251,6 +256,7 @@ impl Event {
             | Event::Notified
             | Event::Ready { .. }
             | Event::Answer { .. }
+            | Event::Halted { .. }
             | Event::Garbage { .. }
             | Event::Closed { .. }
             | Event::Exited { .. }
@@ -278,7 +284,15 @@ pub enum Action {
     Close {
         worker: WorkerId,
     },
-    /// SIGKILL to its process group.
+    /// SIGSTOP to its process group. Once it has stopped its output is drained, and then it is Halted.
+    Halt {
+        worker: WorkerId,
+    },
+    /// SIGCONT to its process group, stopped or not; it is not reported as Halted any more.
+    Continue {
+        worker: WorkerId,
+    },
+    /// SIGKILL to its process group, also when it is stopped.
     Kill {
         worker: WorkerId,
     },
@@ -319,6 +333,7 @@ pub struct Machine {
     jobs: jobs::Jobs,
     writes: writes::Writes,
     claims: claims::Claims,
+    withdrawal: Option<withdraw::Withdrawal>,
     upkeep: upkeep::Upkeep,
     stats: stats::Stats,
     pressure: pressure::Pressure,
@@ -343,6 +358,7 @@ impl Machine {
             jobs: jobs::Jobs::new(),
             writes: writes::Writes::new(),
             claims: claims::Claims::new(&settings, stages.len()),
+            withdrawal: None,
             upkeep: upkeep::Upkeep::new(settings.stats_interval),
             stats: stats::Stats::new(settings.stats_interval),
             pressure: pressure::Pressure::new(parallelism),
@@ -374,10 +390,11 @@ impl Machine {
             Event::ConnectionLost(error) => self.connection_lost(error),
             Event::Notified => self.claims.expose(now),
             Event::SpawnFailed { worker, error } => self.worker(worker, worker::Input::Unstartable(error)),
-            Event::Ready { worker, claims: _ } => self.worker(worker, worker::Input::Ready),
+            Event::Ready { worker, claims } => self.worker(worker, worker::Input::Ready { claims }),
             Event::Answer { worker, status, report } => {
                 self.worker(worker, worker::Input::Answer { status, report });
             }
+            Event::Halted { worker } => self.halted(worker),
             Event::Garbage { worker, error } => self.worker(worker, worker::Input::Garbage(error)),
             Event::Closed { worker } => self.worker(worker, worker::Input::Closed),
             Event::Exited { worker, exit } => self.worker(worker, worker::Input::Exited(exit)),
@@ -390,10 +407,11 @@ impl Machine {
         std::mem::take(&mut self.actions)
     }
 
-    /// Every claim that is ours: in a pipeline, waiting for one, or in a write that is not known to be done.
+    /// Every claim that is ours: in a pipeline, waiting for one, being withdrawn, or in a write that is not known to be done.
     pub fn held(&self) -> Vec<Claim> {
-        let rows = self.stages.iter().flat_map(pool::Stage::rows).map(|row| row.claim);
-        rows.chain(self.writes.rows()).collect()
+        let rows = self.stages.iter().flat_map(pool::Stage::rows);
+        let rows = rows.chain(self.withdrawal.iter().flat_map(withdraw::Withdrawal::rows));
+        rows.map(|row| row.claim).chain(self.writes.rows()).collect()
     }
 
     /// The shares of the senders, by stage.

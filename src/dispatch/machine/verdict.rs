@@ -31,17 +31,25 @@ struct Fall {
 impl Machine {
     /// One event of one worker; a worker that is gone has none any more.
     pub(super) fn worker(&mut self, id: WorkerId, input: Input) {
-        let find = |stage: &super::pool::Stage| stage.workers.iter().position(|worker| worker.id == id);
-        let found = self.stages.iter().enumerate().find_map(|(stage, pool)| Some((stage, find(pool)?)));
-        let Some((stage, index)) = found else { return };
+        let Some((stage, index)) = self.locate(id) else { return };
         let worker = &mut self.stages[stage].workers[index];
         let input = match input {
-            Input::Answer { .. } if worker.sent.is_empty() => Input::Surplus,
+            Input::Answer { .. } if worker.sent.is_empty() => {
+                if worker.ghosts.is_empty() {
+                    Input::Surplus
+                } else {
+                    Input::Echo
+                }
+            }
             other => other,
         };
         match worker.meet(self.now, &input) {
             Deed::Nothing | Deed::Welcome => {}
             Deed::Take => self.answered(stage, index, input),
+            Deed::Forget => {
+                worker.forget(self.now);
+                self.claims.want();
+            }
             Deed::Close => self.actions.push(Action::Close { worker: id }),
             Deed::Release => self.release(stage, index),
             Deed::Dismiss => {
@@ -58,12 +66,14 @@ impl Machine {
         }
     }
 
-    /// What was not sent waits for another worker, ahead of what came later.
+    /// Where a worker is: its stage, and its place there.
+    pub(super) fn locate(&self, id: WorkerId) -> Option<(usize, usize)> {
+        let find = |stage: &super::pool::Stage| stage.workers.iter().position(|worker| worker.id == id);
+        self.stages.iter().enumerate().find_map(|(stage, pool)| Some((stage, find(pool)?)))
+    }
+
     fn release(&mut self, stage: usize, index: usize) {
-        let pool = &mut self.stages[stage];
-        while let Some(row) = pool.workers[index].unsent.pop_back() {
-            pool.waiting.push_front(row);
-        }
+        self.stages[stage].release(index);
         self.claims.want();
     }
 
@@ -98,6 +108,7 @@ impl Machine {
     fn take_rows(&mut self, stage: usize, index: usize, exit: Option<Exit>) -> Fall {
         let worker = &mut self.stages[stage].workers[index];
         let verdict = worker.verdict(exit);
+        worker.ghosts.clear();
         Fall {
             spent: worker.spent(self.now),
             text: worker.obituary(exit),
