@@ -284,12 +284,6 @@ pub const MUTANTS: &[Mutant] = &[
     ),
     mutant("the end has no limit", "stop.rs", "self.now >= stop.limit()", "false"),
     mutant("the end waits for no reconcile", "stop.rs", "self.upkeep.reconcile_wish().is_none()", "true"),
-    mutant(
-        "the last flush comes before the writes",
-        "stop.rs",
-        "!stop.flushed && self.writes.is_empty() && self.stats.is_dirty()",
-        "!stop.flushed && self.stats.is_dirty()",
-    ),
     mutant("strays go round for ever", "strike.rs", "!self.strays.insert((id, stage.to_owned()))", "true"),
     mutant(
         "claims come before the reconcile",
@@ -316,7 +310,6 @@ pub const MUTANTS: &[Mutant] = &[
         "self.sweep_not_before = now.saturating_add(SWEEP_GAP)",
         "()",
     ),
-    mutant("a crowd of due rows is swept once", "upkeep.rs", "moved >= SWEEP_LIMIT", "false"),
     mutant("bodies are collected without end", "upkeep.rs", "self.bodies_at = None", "()"),
     mutant(
         "a refused reconcile is forgotten",
@@ -405,7 +398,6 @@ pub const MUTANTS: &[Mutant] = &[
     ),
     mutant("leads do not decay", "fair/share.rs", "decayed(sender.lead, steps)", "sender.lead"),
     mutant("touched ids have no bound", "fair/reach.rs", "self.touched.len() < MAX_TOUCHED", "true"),
-    mutant("rounds do not begin again", "fair/reach.rs", "self.again = true", "()"),
     mutant("a fourth strike", "strike.rs", "strikes >= LAST_STRIKE", "strikes > LAST_STRIKE"),
     mutant(
         "the second pause is as short as the first",
