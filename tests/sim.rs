@@ -29,14 +29,14 @@ mod mutants;
 mod prng;
 #[path = "sim/process.rs"]
 mod process;
-#[path = "sim/program.rs"]
-mod program;
 #[path = "sim/runs.rs"]
 mod runs;
 #[path = "sim/sequences.rs"]
 mod sequences;
 #[path = "sim/server.rs"]
 mod server;
+#[path = "sim/signals.rs"]
+mod signals;
 #[path = "sim/surroundings.rs"]
 mod surroundings;
 #[path = "sim/trouble.rs"]

@@ -4,7 +4,7 @@
 //! of the requirements (E1-E6, R3, L1, O1) and not by the machine's code.
 
 use super::database::Herald;
-use super::program::{Process, Word};
+use super::process::{Process, Word};
 use super::world::{SECOND, World};
 use crate::machine::{Blame, Claim, Deltas, Demand, Exit, Fault, Job, Micros, Reply, Stray, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};

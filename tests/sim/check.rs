@@ -2,7 +2,7 @@
 //! write about a row is the one that it owes, and every action is one that the requirements allow at that moment.
 
 use super::books::{Debt, Place};
-use super::program::Process;
+use super::process::Process;
 use super::world::{MILLI, SECOND, World};
 use crate::machine::fair::Ask;
 use crate::machine::fair::share::MAX_LEAD;
@@ -359,7 +359,7 @@ impl World {
             let ours = match entry.place {
                 Place::Kept => self.database.fence(*claim),
                 // Its worker may have moved it on, and it was claimed again before the answer was heard.
-                Place::Sent(_) | Place::Owes(_) | Place::Withdrawn(_) => {
+                Place::Sent(_) | Place::Withdrawn(_) | Place::Owes(_) => {
                     self.database.row(claim.id).claims >= claim.claim
                 }
             };

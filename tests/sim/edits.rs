@@ -28,8 +28,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "rows are withdrawn before the worker has stopped",
         "withdraw.rs",
-        "Phase::Stopping | Phase::Writing(_) | Phase::Lost { .. } => None",
-        "Phase::Stopping => Some((Kind::Withdraw, self.now)), Phase::Writing(_) | Phase::Lost { .. } => None",
+        "Some(Withdrawal { worker: id, head, since: self.now, phase: Phase::Stopping })",
+        "Some(Withdrawal { worker: id, head, since: self.now, phase: Phase::Stopped })",
     ),
     mutant("answers to withdrawn ids are a breach", "verdict.rs", "worker.ghosts.is_empty()", "true"),
     mutant(
@@ -57,12 +57,7 @@ pub const MUTANTS: &[Mutant] = &[
         "worker.claims && worker.sent.len() > 1",
         "worker.sent.len() > 1",
     ),
-    mutant(
-        "a worker is left stopped at the end",
-        "withdraw.rs",
-        "&& self.stop.is_none() && is_up",
-        "&& is_up",
-    ),
+    mutant("a worker is left stopped at the end", "withdraw.rs", "worker.stuck_from(0).is_some()", "true"),
     mutant(
         "a worker that does not stop is waited for",
         "withdraw.rs",
@@ -404,5 +399,32 @@ pub const MUTANTS: &[Mutant] = &[
         "strike.rs",
         "PAUSE * Micros::from(strikes)",
         "PAUSE",
+    ),
+    mutant(
+        "due rows are swept without bound",
+        "sweep.rs",
+        "limit.saturating_sub(awaited.saturating_add(load.held))",
+        "limit",
+    ),
+    mutant(
+        "swept rows are swept again before they are claimed",
+        "sweep.rs",
+        "awaited.saturating_add(load.held)",
+        "load.held",
+    ),
+    mutant(
+        "due rows never get on behind other mail",
+        "sweep.rs",
+        "others.count >= SHARE",
+        "others.count == u32::MAX",
+    ),
+    mutant("other mail is not noticed", "sweep.rs", "now < self.last.saturating_add(OTHERS)", "false"),
+    mutant("swept rows are awaited for ever", "sweep.rs", "now >= self.at.saturating_add(LOST)", "false"),
+    mutant("a swept row is not looked up", "jobs.rs", "self.claims.touch(*id)", "()"),
+    mutant(
+        "a stage without a section is logged each time",
+        "unserved.rs",
+        "!self.stages.contains_key(*stage)",
+        "true",
     ),
 ];

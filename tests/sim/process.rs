@@ -1,9 +1,126 @@
 //! Simulated workers: programs that work, are slow, crash, hang, talk out of turn, or refuse to run or to end.
 
 use super::database::{Status, Temper};
-use super::program::{How, Nature, Process, Word};
 use super::world::{Happening, MILLI, SECOND, World};
 use crate::machine::{Claim, Exit, Micros, WorkerId};
+use std::collections::VecDeque;
+
+/// What a process says, or what the kernel says of it.
+#[derive(Clone, Debug)]
+pub enum Word {
+    SpawnFailed,
+    Ready,
+    /// `about` is the claim it means; None: it was asked nothing.
+    Answer {
+        status: u8,
+        about: Option<Claim>,
+        report: Vec<(String, Micros)>,
+    },
+    Garbage,
+    Closed,
+    /// It has stopped, as it was told that time.
+    Halted(u64),
+    Exited(Exit),
+}
+
+impl Word {
+    /// An answer to nothing.
+    pub fn nothing_asked() -> Word {
+        Word::Answer { status: 0, about: None, report: Vec::new() }
+    }
+}
+
+/// How a program behaves from its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nature {
+    Normal,
+    Unstartable,
+    DiesEarly(Exit),
+    NeverReady,
+    AnswersEarly,
+    GarbageEarly,
+    ClosesEarly,
+    /// Ready, then exit 78 as soon as it has an id.
+    Refuses,
+    /// Ready, and ends some time later, mostly without a row.
+    DiesIdle(Exit),
+    ReadyTwice,
+    IgnoresClose,
+    /// SIGKILL takes long.
+    Unkillable,
+}
+
+/// How one message ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    Commit,
+    /// Commits the passes of so many stages more.
+    Fused(u32),
+    /// Commits `failed`, answers 1.
+    CommitFailed,
+    /// Answers 1 and commits nothing.
+    SayFailed,
+    /// Commits a pause (a host fault), answers 0.
+    CommitPause,
+    Say(u8),
+    /// Answers 0 and commits nothing.
+    Lie,
+    CrashBefore(Exit),
+    CrashAfter(Exit),
+    Hang,
+    Garbage,
+    Twice,
+    CloseAlive,
+}
+
+#[derive(Clone, Debug)]
+pub struct Process {
+    pub stage: usize,
+    pub nature: Nature,
+    input: VecDeque<Claim>,
+    input_closed: bool,
+    ready: bool,
+    pub run: Option<(u64, Claim, How)>,
+    runs: u64,
+    pub alive: bool,
+    /// It said that it compares claims.
+    pub claims: bool,
+    /// How often it was told to stop.
+    pub halts: u64,
+    /// Stopped by the kernel, and the run that would have finished meanwhile.
+    pub frozen: bool,
+    pub late: Option<u64>,
+    pub quiet: bool,
+    last_word: Micros,
+    // What the machine has been told of it.
+    pub outstanding: VecDeque<Claim>,
+    /// What was withdrawn from it and is not answered.
+    pub ghosts: VecDeque<Claim>,
+    /// Since when it is told to stop, its head then, and since when it is known to have stopped.
+    pub halt: Option<(Micros, Claim)>,
+    pub halted: Option<Micros>,
+    pub head_since: Micros,
+    pub born: Micros,
+    pub known_ready: bool,
+    pub answered: bool,
+    pub distrusted: bool,
+    pub closed_at: Option<Micros>,
+    pub asked_to_close: Option<Micros>,
+    pub killed_at: Option<Micros>,
+    /// It was killed because the dispatcher ends.
+    pub stopped: bool,
+    pub broken_at: Option<Micros>,
+    pub overdue: Option<Claim>,
+    pub handed_out: u32,
+}
+
+impl Process {
+    /// It broke the protocol: nothing that it says counts any more.
+    pub fn distrust(&mut self, now: Micros) {
+        self.distrusted = true;
+        self.broken_at.get_or_insert(now);
+    }
+}
 
 impl World {
     pub fn spawn(&mut self, id: WorkerId, stage: usize) {
@@ -27,7 +144,38 @@ impl World {
             Nature::Normal
         };
         let claims = self.every_worker_says_claims || self.prng.chance(800);
-        let process = Process::new(stage, nature, claims, self.now);
+        let process = Process {
+            stage,
+            nature,
+            input: VecDeque::new(),
+            input_closed: false,
+            ready: false,
+            run: None,
+            runs: 0,
+            alive: true,
+            claims,
+            halts: 0,
+            frozen: false,
+            late: None,
+            quiet: false,
+            last_word: self.now,
+            outstanding: VecDeque::new(),
+            ghosts: VecDeque::new(),
+            halt: None,
+            halted: None,
+            head_since: 0,
+            born: self.now,
+            known_ready: false,
+            answered: false,
+            distrusted: false,
+            closed_at: None,
+            asked_to_close: None,
+            killed_at: None,
+            stopped: false,
+            broken_at: None,
+            overdue: None,
+            handed_out: 0,
+        };
         self.note(match nature {
             Nature::Normal => "nature: normal",
             Nature::Unstartable => "nature: unstartable",
@@ -73,7 +221,7 @@ impl World {
     }
 
     /// Puts a word on its way: in order, and a little late.
-    fn say(&mut self, id: WorkerId, word: Word) {
+    pub fn say(&mut self, id: WorkerId, word: Word) {
         let delay =
             if self.prng.chance(5) { self.prng.between(0, 20 * MILLI) } else { self.prng.between(10, 200) };
         let Some(process) = self.processes.get_mut(&id) else { return };
@@ -122,7 +270,7 @@ impl World {
     }
 
     /// Takes the next id, if it is free to.
-    fn work(&mut self, id: WorkerId) {
+    pub fn work(&mut self, id: WorkerId) {
         let Some(process) = self.processes.get_mut(&id).filter(|process| process.alive) else { return };
         if !process.ready || process.run.is_some() || process.quiet || process.frozen {
             return;
@@ -297,7 +445,7 @@ impl World {
     }
 
     /// The stage's effect: on to the next, at times with a sibling.
-    fn commit(&mut self, id: WorkerId, claim: Claim) {
+    pub fn commit(&mut self, id: WorkerId, claim: Claim) {
         let stage = self.database.row(claim.id).stage;
         if self.database.advance(claim, id, self.now) && self.prng.chance(self.profile.siblings) {
             let sibling = self.database.insert(stage, Temper::Good);
@@ -329,89 +477,5 @@ impl World {
             self.say(id, Word::Closed);
         }
         self.say(id, Word::Exited(exit));
-    }
-
-    pub fn says_claims(&self, id: WorkerId) -> bool {
-        self.processes.get(&id).is_some_and(|process| process.claims)
-    }
-
-    /// SIGSTOP: at once, but for a process that waits for a disk.
-    pub fn halt(&mut self, id: WorkerId) {
-        let wait = if self.faults && self.prng.chance(100) {
-            self.prng.between(MILLI, 3 * SECOND)
-        } else {
-            self.prng.between(5, 300)
-        };
-        let process = self.processes.get_mut(&id).expect("a worker that is there");
-        process.halts += 1;
-        let halt = process.halts;
-        self.after(wait, Happening::Stops(id, halt));
-    }
-
-    pub fn stops(&mut self, id: WorkerId, halt: u64) {
-        let Some(process) = self.processes.get_mut(&id).filter(|process| process.alive) else { return };
-        if process.halts != halt || process.halt.is_none() {
-            return;
-        }
-        process.frozen = true;
-        self.note("a worker is stopped");
-        self.say(id, Word::Halted(halt));
-        if self.prng.chance(self.profile.words) {
-            if self.prng.chance(500) {
-                let wait = self.prng.between(0, 2 * MILLI);
-                self.after(wait, Happening::Dies(id, Exit::Signal(9)));
-            } else {
-                // A process of its own has its output too.
-                self.say(id, Word::nothing_asked());
-            }
-        }
-    }
-
-    /// SIGCONT.
-    pub fn thaw(&mut self, id: WorkerId) {
-        let process = self.processes.get_mut(&id).expect("a worker that is there");
-        process.frozen = false;
-        if let Some(run) = process.late.take() {
-            self.after(5, Happening::Finishes(id, run));
-        }
-        self.work(id);
-    }
-
-    /// Whether a worker that may go on works on it.
-    pub fn is_run(&self, claim: Claim) -> bool {
-        let runs = |process: &Process| process.run.is_some_and(|(_, row, _)| row == claim);
-        self.processes.values().any(|process| process.killed_at.is_none() && process.alive && runs(process))
-    }
-
-    pub fn kill(&mut self, id: WorkerId) {
-        let process = self.processes.get_mut(&id).expect("a worker that is there");
-        if !process.alive {
-            return;
-        }
-        if process.nature == Nature::Unkillable {
-            process.quiet = true;
-            process.run = None;
-            self.after(25 * SECOND, Happening::Dies(id, Exit::Signal(9)));
-            return;
-        }
-        // The backend of a killed worker may yet commit what was under way.
-        if let Some((_, claim, How::Commit)) = process.run.take()
-            && self.prng.chance(500)
-        {
-            let wait = self.prng.between(0, 5 * MILLI);
-            self.after(wait, Happening::Backend(id, claim));
-        }
-        self.dies(id, Exit::Signal(9));
-    }
-
-    pub fn backend(&mut self, id: WorkerId, claim: Claim) {
-        if !self.outage {
-            self.note(if self.database.fence(claim) {
-                "killed worker commits"
-            } else {
-                "killed worker is fenced"
-            });
-            self.commit(id, claim);
-        }
     }
 }

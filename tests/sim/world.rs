@@ -6,7 +6,7 @@
 use super::books::Life;
 use super::database::Database;
 use super::prng::Prng;
-use super::program::{Process, Word};
+use super::process::{Process, Word};
 use super::server::Failure;
 use crate::machine::{
     Action, Claim, Event, Exit, Job, Machine, Micros, Reply, Settings, StageSpec, WorkerId,
