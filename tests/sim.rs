@@ -39,6 +39,8 @@ mod server;
 mod signals;
 #[path = "sim/surroundings.rs"]
 mod surroundings;
+#[path = "sim/sweep.rs"]
+mod sweep;
 #[path = "sim/trouble.rs"]
 mod trouble;
 #[path = "sim/withdraw.rs"]

@@ -121,6 +121,10 @@ impl World {
         self.database.borrow_mut().client.query(sql, &[&stage]).unwrap();
     }
 
+    pub fn run(&self, sql: &str) {
+        self.database.borrow_mut().run(sql);
+    }
+
     /// A session of its own.
     pub fn connect(&self) -> postgres::Client {
         self.database.borrow().connect()

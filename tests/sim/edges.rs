@@ -209,25 +209,6 @@ fn what_is_refused_is_not_repeated_at_once() {
     assert!((2..=3).contains(&count(&bench, "Flush")), "{}", count(&bench, "Flush"));
 }
 
-// Req: E7
-#[test]
-fn a_sweep_that_was_refused_or_in_vain_is_made_again_and_not_at_once() {
-    let mut bench = Bench::one();
-    bench.due_in = Some(10 * SECOND);
-    bench.event(Event::Notified);
-    bench.jobs.clear();
-    bench.script.push_back(("Sweep", refused()));
-    bench.pass(14 * SECOND);
-    assert_eq!(count(&bench, "Sweep"), 2);
-    // A row that is due and locked by somebody: it is looked at again, some times a second.
-    bench.script.extend(vec![("Sweep", Reply::Swept { moved: 0, due_in: Some(0) }); 1000]);
-    bench.due_in = Some(0);
-    bench.jobs.clear();
-    bench.event(Event::Notified);
-    bench.pass(SECOND);
-    assert!((2..=21).contains(&count(&bench, "Sweep")), "{}", count(&bench, "Sweep"));
-}
-
 // Req: D3
 #[test]
 fn writes_that_wait_for_their_time_are_tried_at_the_end() {

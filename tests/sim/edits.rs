@@ -246,14 +246,12 @@ pub const MUTANTS: &[Mutant] = &[
         "kind == Kind::Connect && !self.jobs.established",
         "false",
     ),
-    mutant("swept rows are not looked for", "jobs.rs", "moved > 0", "false"),
     mutant(
         "strays are freed and never struck",
         "jobs.rs",
         "self.upkeep.is_reconciled() && self.stop.is_none()",
         "false",
     ),
-    mutant("due rows are not heard of", "jobs.rs", "self.upkeep.earliest(self.now, due_in)", "()"),
     mutant(
         "a large pool is filled by one claim alone",
         "jobs.rs",
@@ -286,7 +284,6 @@ pub const MUTANTS: &[Mutant] = &[
         "self.upkeep.is_reconciled() && !self.writes.is_full()",
         "!self.writes.is_full()",
     ),
-    mutant("sweeps let no claims in between", "turn.rs", "self.upkeep.swept", "false"),
     mutant(
         "one claim may ask for anything",
         "turn.rs",
@@ -299,12 +296,6 @@ pub const MUTANTS: &[Mutant] = &[
         "stage.capacity(self.pressure.cap(index)).min(MOST_CLAIMED)",
         "stage.capacity(stage.spec.parallelism).min(MOST_CLAIMED)",
     ),
-    mutant(
-        "vain sweeps are repeated at once",
-        "upkeep.rs",
-        "self.sweep_not_before = now.saturating_add(SWEEP_GAP)",
-        "()",
-    ),
     mutant("bodies are collected without end", "upkeep.rs", "self.bodies_at = None", "()"),
     mutant(
         "a refused reconcile is forgotten",
@@ -312,7 +303,6 @@ pub const MUTANTS: &[Mutant] = &[
         "self.reconcile_at = Some(now.saturating_add(self.backoff.next(chance)))",
         "()",
     ),
-    mutant("a refused sweep is forgotten", "upkeep.rs", "self.sweep_at = Some(self.sweep_not_before)", "()"),
     mutant(
         "a row that comes again is counted finished",
         "stats.rs",
@@ -427,4 +417,9 @@ pub const MUTANTS: &[Mutant] = &[
         "!self.stages.contains_key(*stage)",
         "true",
     ),
+    mutant("due rows are not heard of", "jobs.rs", "self.sweeps.surveyed(self.now, due_in)", "()"),
+    mutant("a row that was paused is not heard of", "jobs.rs", "self.sweeps.heard(self.now, due_in)", "()"),
+    mutant("sweeps let no claims in between", "turn.rs", "self.sweeps.since_claim", "false"),
+    mutant("vain sweeps are repeated at once", "sweep.rs", "self.not_before = now.saturating_add(GAP)", "()"),
+    mutant("a refused sweep is forgotten", "sweep.rs", "self.at = Some(self.not_before)", "()"),
 ];

@@ -203,7 +203,7 @@ impl Node {
                 self.claimed.extend(rows.iter().map(|row| row.row));
                 bench::rows(rows, None)
             }
-            Job::Sweep { .. } => Reply::Swept { moved: 0, due_in: None },
+            Job::Sweep { .. } => Reply::Swept { rows: Vec::new(), more: Vec::new(), due_in: None },
             Job::FindStrays { .. } => Reply::Strays(Vec::new()),
             Job::Requeue { rows } => {
                 self.over.extend(rows);

@@ -100,7 +100,7 @@ impl World {
                 self.life.locked = true;
                 Reply::Locked
             }
-            Job::Claim { demand, touched, skip_locked: false } if self.blocked(demand, touched) => {
+            Job::Claim { demand, touched, skip_locked: false, .. } if self.blocked(demand, touched) => {
                 return Reply::Fault(Fault::Conflict(text));
             }
             Job::Reconcile { .. }
