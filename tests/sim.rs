@@ -17,6 +17,8 @@ mod check;
 mod database;
 #[path = "sim/edges.rs"]
 mod edges;
+#[path = "sim/edits.rs"]
+mod edits;
 #[path = "sim/fair.rs"]
 mod fair;
 #[path = "sim/life.rs"]

@@ -100,14 +100,19 @@ impl Stats {
         }
     }
 
+    /// Whether anything would be lost at the end: also rows that were held at the last flush, and were to be asked about later.
     pub(super) fn is_dirty(&self) -> bool {
+        self.has_figures() || !self.answered.is_empty()
+    }
+
+    fn has_figures(&self) -> bool {
         let counts = self.executed > 0 || self.failed > 0 || self.serialization_failures > 0;
         !self.stages.is_empty() || counts || !self.unserved_written
     }
 
     /// From when a flush is wanted; `idle`: nothing is in any pipeline.
     pub(super) fn wish(&self, idle: bool) -> Option<Micros> {
-        if !self.is_dirty() {
+        if !self.has_figures() {
             return None;
         }
         let pause = if idle { IDLE_FLUSH.min(self.interval) } else { self.interval };
