@@ -45,7 +45,7 @@ pub struct Life {
     /// A job failed, or the database was away, since the stop began.
     pub troubled: bool,
     pub given_up: bool,
-    /// When the last standstill is over.
+    /// When it was started, or its last standstill is over.
     pub stalled: Option<Micros>,
     /// Rows may have been taken from it behind its back: another dispatcher's start, or commits that were forgotten.
     pub is_disowned: bool,

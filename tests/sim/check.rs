@@ -412,8 +412,10 @@ impl World {
         // What is due is heard of in the reply to a claim, and there is none while every stage is full. A stage that has
         // something to do need not have its due rows yet, and those that were swept and not seen are awaited for a minute.
         let claims = (0..self.names.len()).any(|stage| !self.is_busy(stage) && self.now >= life.held[stage]);
-        let overdue =
-            self.database.paused.iter().take_while(|(due, _)| self.now >= due + 2 * poll + 61 * SECOND);
+        // Nothing is missed while the dispatcher does not run.
+        let awake = life.stalled.unwrap_or(0);
+        let late = |due: Micros| self.now >= due.max(awake) + 2 * poll + 61 * SECOND;
+        let overdue = self.database.paused.iter().take_while(|(due, _)| late(*due));
         for (_, id) in overdue.filter(|_| claims) {
             let row = self.database.row(*id);
             let waits = self.is_busy(row.stage) || !self.database.pending[row.stage].is_empty();

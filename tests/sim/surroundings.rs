@@ -14,6 +14,7 @@ impl World {
         self.inbox.clear();
         self.job = None;
         self.life = Life::new(self.specs.len());
+        self.life.stalled = Some(self.now);
         let seed = self.prng.next();
         self.machine = Some(Machine::new(self.settings.clone(), self.specs.clone(), seed));
         self.step(Event::Start);
