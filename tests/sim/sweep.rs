@@ -117,6 +117,11 @@ fn while_other_mail_comes_swept_rows_take_what_it_leaves_but_for_one_worker() {
         assert!(swept <= 3, "{swept}");
     }
     assert!(bench.due.len() <= 980, "and so they get on: {}", bench.due.len());
+    bench.jobs.clear();
+    crew.pass(&mut bench, 11 * SECOND);
+    crew.work(&mut bench, 1);
+    let all = sweeps(&mut bench);
+    assert!(all.iter().any(|room| *room >= 4), "no other mail comes any more: {all:?}");
 }
 
 // Req: E8

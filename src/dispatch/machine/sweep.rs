@@ -127,11 +127,24 @@ impl Sweeps {
         Room { stage: stage.to_owned(), rows, is_worth_it }
     }
 
-    /// From when a sweep with this room is wanted.
-    pub(super) fn wish(&self, rooms: &[Room]) -> Option<Micros> {
-        let go_on = |room: &Room| room.is_worth_it && self.backlogs.contains_key(&room.stage);
-        let at = if rooms.iter().any(go_on) { Some(0) } else { self.at };
+    /// From when a sweep with this room is wanted; where there is none yet, from when time alone gives some.
+    pub(super) fn wish(&self, now: Micros, rooms: &[Room]) -> Option<Micros> {
+        let waiting = || rooms.iter().filter(|room| self.backlogs.contains_key(&room.stage));
+        let at = if waiting().any(|room| room.is_worth_it) {
+            Some(0)
+        } else {
+            let roomier = waiting().filter_map(|room| self.roomier(now, &room.stage));
+            roomier.chain(self.at).min()
+        };
         at.map(|at| at.max(self.not_before))
+    }
+
+    /// When other mail is no longer expected at a stage, or a swept row no longer waited for.
+    fn roomier(&self, now: Micros, stage: &str) -> Option<Micros> {
+        let others = self.others.get(stage).filter(|others| others.is_recent(now));
+        let quiet = others.map(|others| others.last.saturating_add(OTHERS));
+        let awaited = self.swept.values().filter(|row| row.stage == stage && !row.is_lost(now));
+        awaited.map(|row| row.at.saturating_add(LOST)).chain(quiet).min()
     }
 
     pub(super) fn issue(&mut self, rooms: Vec<Room>) -> Job {

@@ -102,7 +102,7 @@ impl Machine {
         let claim = if may_claim { self.claims.wish(&self.capacities()) } else { None };
         let idle = self.writes.is_empty() && self.stages.iter().all(super::pool::Stage::is_idle);
         let claim = claim.map(|at| (Kind::Claim, at));
-        let sweep = self.sweeps.wish(&self.rooms()).map(|at| (Kind::Sweep, at));
+        let sweep = self.sweeps.wish(self.now, &self.rooms()).map(|at| (Kind::Sweep, at));
         // Many sweeps in a row let the claims in between.
         let (first, second) = if self.sweeps.since_claim { (claim, sweep) } else { (sweep, claim) };
         [
