@@ -26,6 +26,7 @@ pub(super) enum Kind {
     Claim,
     Flush,
     Bodies,
+    Reread,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +140,14 @@ impl Machine {
                     self.claims.expose(self.now);
                 }
             }
+            Reply::Config { stages, changes } => {
+                fits(&[Kind::Reread]);
+                self.reread(stages, changes);
+            }
+            Reply::Malformed { code, errors } => {
+                fits(&[Kind::Reread]);
+                self.malformed(code, errors);
+            }
             Reply::Done => self.done(fits(&[Kind::Write, Kind::Reconcile, Kind::Flush, Kind::Bodies])),
             Reply::Fault(fault) => {
                 let kind = kind.expect("a reply answers a job");
@@ -155,6 +164,8 @@ impl Machine {
     fn locked(&mut self) {
         if self.jobs.established {
             self.log(Severity::Info, None, "connected to the database again".to_owned());
+            // A notification may have been missed.
+            self.reload.want(self.now, false);
         }
         self.jobs.link = Link::Up;
         self.jobs.established = true;
@@ -193,7 +204,7 @@ impl Machine {
         self.claims.done(self.now, &known, &notices, top);
         for (stage, Claimed { stage: name, row: claim, sender: _, strikes }) in placed {
             match stage {
-                Some(stage) if self.stop.is_none() => {
+                Some(stage) if self.stop.is_none() && !self.stages[stage].is_removed() => {
                     let alone = self.strikes.take(claim.id) || strikes > 0;
                     self.stages[stage].waiting.push_back(Row { claim, strikes, alone });
                 }
@@ -226,7 +237,7 @@ impl Machine {
             }
             Kind::Flush => self.stats.done(),
             Kind::Bodies => {}
-            Kind::Connect | Kind::Lock | Kind::Sweep | Kind::Claim => {
+            Kind::Connect | Kind::Lock | Kind::Sweep | Kind::Claim | Kind::Reread => {
                 unreachable!("they have replies of their own")
             }
         }
@@ -259,6 +270,13 @@ impl Machine {
                     self.log_often(Severity::Warning, None, Cause::Write, text);
                 }
             }
+            Kind::Reread => {
+                if self.reload.refused(self.now, &mut self.chance) {
+                    let text =
+                        format!("the configuration stays as it is, it could not be read again: {error}");
+                    self.log(Severity::Warning, None, text);
+                }
+            }
             Kind::Reconcile | Kind::Sweep | Kind::Flush | Kind::Bodies => self.upkeep_refused(kind, &error),
         }
     }
@@ -280,7 +298,7 @@ impl Machine {
                 self.stats.refused(self.now);
                 "the flush of statistics"
             }
-            Kind::Bodies | Kind::Connect | Kind::Lock | Kind::Write | Kind::Claim => {
+            Kind::Bodies | Kind::Connect | Kind::Lock | Kind::Write | Kind::Claim | Kind::Reread => {
                 "the collection of bodies"
             }
         };
@@ -316,6 +334,7 @@ impl Machine {
     fn disconnected(&mut self) {
         self.writes.lost();
         self.upkeep.lost();
+        self.reload.lost();
         self.jobs.lock_until = None;
         let delay = self.jobs.backoff.next(&mut self.chance);
         self.jobs.link = Link::Down { retry_at: self.now.saturating_add(delay) };
@@ -348,6 +367,10 @@ impl Machine {
             Kind::Bodies => {
                 self.upkeep.bodies_issued();
                 Some(Job::CollectBodies { limit: super::upkeep::BODIES_LIMIT })
+            }
+            Kind::Reread => {
+                self.reload.issued();
+                Some(Job::Reread)
             }
         };
         if let Some(job) = job {

@@ -16,6 +16,7 @@ impl Machine {
         self.judge_workers();
         self.expire();
         self.turn_stop();
+        self.turn_reload();
         // What the timers freed is given out before capacities are counted.
         self.hand_out();
         if self.ended || self.jobs.is_busy() {
@@ -75,23 +76,24 @@ impl Machine {
         all.map(|(index, stage)| stage.capacity(self.pressure.cap(index)).min(MOST_CLAIMED)).collect()
     }
 
-    fn wishes(&self) -> [Wish; 6] {
+    fn wishes(&self) -> [Wish; 7] {
         if let Some(stop) = &self.stop {
-            return if stop.database { self.last_wishes() } else { [None; 6] };
+            return if stop.database { self.last_wishes() } else { [None; 7] };
         }
         if !self.jobs.is_up() {
-            return [self.jobs.wish(), None, None, None, None, None];
+            return [self.jobs.wish(), None, None, None, None, None, None];
         }
         let may_claim = self.upkeep.is_reconciled() && !self.writes.is_full();
         let claim = if may_claim { self.claims.wish(&self.capacities()) } else { None };
         let idle = self.writes.is_empty() && self.stages.iter().all(super::pool::Stage::is_idle);
-        let claim = claim.map(|at| (Kind::Claim, at));
+        let claim = claim.map(|at| (Kind::Claim, at.max(self.reload.claims_from())));
         let sweep = self.upkeep.sweep_wish().map(|at| (Kind::Sweep, at));
         // Many sweeps in a row let the claims in between.
         let (first, second) = if self.upkeep.swept { (claim, sweep) } else { (sweep, claim) };
         [
             self.writes.wish().map(|at| (Kind::Write, at)),
             self.upkeep.reconcile_wish().map(|at| (Kind::Reconcile, at)),
+            self.reload.wish().map(|at| (Kind::Reread, at)),
             first,
             second,
             self.stats.wish(idle).map(|at| (Kind::Flush, at)),
@@ -100,17 +102,18 @@ impl Machine {
     }
 
     /// While the dispatcher ends: what is owed, and nothing new.
-    fn last_wishes(&self) -> [Wish; 6] {
+    fn last_wishes(&self) -> [Wish; 7] {
         if !self.jobs.is_established() {
-            return [None; 6];
+            return [None; 7];
         }
         if !self.jobs.is_up() {
-            return [self.jobs.wish(), None, None, None, None, None];
+            return [self.jobs.wish(), None, None, None, None, None, None];
         }
         [
             self.writes.wish().map(|at| (Kind::Write, at)),
             self.last_reconcile().map(|at| (Kind::Reconcile, at)),
             self.last_flush().map(|at| (Kind::Flush, at)),
+            None,
             None,
             None,
             None,
@@ -124,8 +127,12 @@ impl Machine {
         }
         let idle = self.settings.worker_idle_timeout;
         let stages = self.stages.iter().filter_map(|stage| stage.deadline(idle));
-        let timers = stages.chain(self.pressure.deadline()).chain(self.stop_deadline()).min();
-        let wishes = if self.jobs.is_busy() { [None; 6] } else { self.wishes() };
+        let timers = stages
+            .chain(self.pressure.deadline())
+            .chain(self.stop_deadline())
+            .chain(self.reload_deadline())
+            .min();
+        let wishes = if self.jobs.is_busy() { [None; 7] } else { self.wishes() };
         let jobs = wishes.into_iter().flatten().map(|(_, at)| at).min();
         // Nothing is ever due before now, and what is due never (MAX_RUNTIME = forever) is no deadline.
         let first = timers.into_iter().chain(jobs).min().filter(|at| *at < Micros::MAX);
