@@ -6,6 +6,8 @@ mod harness;
 mod life;
 #[path = "dispatch/proxy.rs"]
 mod proxy;
+#[path = "dispatch/reload.rs"]
+mod reload;
 #[path = "dispatch/workers.rs"]
 mod workers;
 #[path = "dispatch/world.rs"]

@@ -5,6 +5,7 @@
 
 use super::database::Herald;
 use super::process::{Process, Word};
+use super::reloads::Reloads;
 use super::world::{SECOND, World};
 use crate::machine::{Blame, Claim, Deltas, Demand, Exit, Fault, Job, Micros, Reply, WorkerId};
 use std::collections::BTreeMap;
@@ -57,6 +58,11 @@ pub struct Life {
     pub claims: u64,
     pub other_jobs: u64,
     pub last_demand: Vec<Demand>,
+    pub reload: Reloads,
+    /// What is notified reaches the dispatcher, now or later.
+    pub listens: bool,
+    /// The telemetry switch was thrown, and workers from before may still be at work.
+    pub telemetry_at: Option<Micros>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,6 +93,10 @@ impl Life {
             claims: 0,
             other_jobs: 0,
             last_demand: Vec::new(),
+            reload: Reloads::new(stages),
+            // It listens before it reads its configuration.
+            listens: true,
+            telemetry_at: None,
         }
     }
 
@@ -273,6 +283,9 @@ impl World {
         if let Reply::Fault(fault) = reply {
             self.life.troubled = true;
             self.life.failed_at = Some(self.now);
+            if *job == Job::Reread {
+                self.life.reload.failed();
+            }
             match fault {
                 Fault::Lost(_) => {
                     if let Job::Flush(deltas) = job {
@@ -308,6 +321,8 @@ impl World {
                 _,
             ) => self.settled(*row),
             (Job::Flush(deltas), _) => self.count_written(deltas),
+            (Job::Connect, Reply::Connected) => self.reconnected(),
+            (Job::Reread, reply) => self.reread(reply),
             _ => {}
         }
     }

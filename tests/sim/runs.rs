@@ -1,5 +1,6 @@
 //! Whole runs of a world: hostile for a while, then calm until everything has come to its end, then an idle hour.
 
+use super::database::STAGES;
 use super::prng::Prng;
 use super::world::{MILLI, Profile, SECOND, World};
 use crate::machine::{Settings, StageSpec};
@@ -11,6 +12,7 @@ pub const MET: &[&str] = &[
     "end: database lost",
     "end: hang",
     "end: innocent",
+    "exit: a configuration that does not parse",
     "exit: error",
     "exit: in peace",
     "exit: in trouble, all written",
@@ -29,6 +31,7 @@ pub const MET: &[&str] = &[
     "job: lock",
     "job: pause",
     "job: reconcile",
+    "job: reread",
     "job: requeue",
     "job: requeue of many",
     "job: strike",
@@ -50,6 +53,13 @@ pub const MET: &[&str] = &[
     "orphan commits",
     "orphan is fenced",
     "promptness is checked",
+    "reload: all is replaced",
+    "reload: fewer workers allowed than there are",
+    "reload: nothing has changed",
+    "reload: of a stage in cooldown",
+    "reload: stage added",
+    "reload: stage edited",
+    "reload: stage removed",
     "rival",
     "run: answers twice",
     "run: closes alive",
@@ -104,6 +114,7 @@ fn profile(prng: &mut Prng) -> Profile {
         terminate_gap: maybe(&[20 * SECOND, 200 * SECOND]),
         rival_gap: maybe(&[100 * SECOND]),
         lock_gap: maybe(&[30 * SECOND]),
+        reload_gap: maybe(&[SECOND, 20 * SECOND, 100 * SECOND]),
         asynchronous: prng.chance(300),
         insert_gap: prng.pick(&[5 * MILLI, 100 * MILLI, SECOND]),
         service: prng.pick(&[MILLI, 30 * MILLI, 500 * MILLI]),
@@ -117,15 +128,18 @@ fn specs(prng: &mut Prng) -> Vec<StageSpec> {
 }
 
 pub fn specs_of(prng: &mut Prng, count: usize) -> Vec<StageSpec> {
-    let names = ["init", "filter", "deliver"];
-    let spec = |name: &&str| StageSpec {
-        name: (*name).to_owned(),
+    STAGES[..count].iter().map(|name| spec_of(prng, name)).collect()
+}
+
+pub fn spec_of(prng: &mut Prng, name: &str) -> StageSpec {
+    StageSpec {
+        name: name.to_owned(),
+        program: format!("{name}-{}", prng.below(1000)),
         parallelism: prng.between(1, 4) as u32,
         queue_limit: prng.between(1, 5) as u32,
         max_messages: prng.pick(&[1, 3, 10, 1000]),
         max_runtime: prng.pick(&[2 * SECOND, 20 * SECOND]),
-    };
-    names[..count].iter().map(spec).collect()
+    }
 }
 
 pub fn settings(prng: &mut Prng) -> Settings {

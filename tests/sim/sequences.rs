@@ -6,7 +6,7 @@ use super::prng::Prng;
 use super::runs;
 use super::server::Failure;
 use super::world::{MILLI, Profile, World};
-use crate::machine::{Action, Claim, Event, Exit, Fault, Job, Machine, Micros, Reply, WorkerId};
+use crate::machine::{Action, Claim, Event, Exit, Fault, Job, Machine, Micros, Reply, StageSpec, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 
 const DEPTH: usize = 5;
@@ -29,6 +29,8 @@ enum Move {
     Crash(u64),
     Closed(u64),
     Garbage(u64),
+    /// The configuration has changed.
+    Reload,
 }
 
 const MOVES: [Move; 16] = [
@@ -60,6 +62,14 @@ struct Known {
     asked: Vec<Claim>,
 }
 
+fn two_of_two() -> StageSpec {
+    let mut spec = stage("init");
+    spec.parallelism = 2;
+    spec.queue_limit = 2;
+    spec.max_runtime = 20 * SECOND;
+    spec
+}
+
 /// The machine with the least that is needed to know whether a row got lost.
 #[derive(Clone)]
 struct Node {
@@ -71,17 +81,26 @@ struct Node {
     /// Answered with success, or written.
     over: BTreeSet<Claim>,
     next_id: i64,
+    /// What the next rereadings bring, the last first.
+    reads: Vec<Read>,
     ended: bool,
+}
+
+/// What a rereading brings.
+#[derive(Clone, Copy, Debug)]
+enum Read {
+    Same,
+    /// One worker of one id instead of two of two.
+    Less,
+    /// Another stage in place of `init`.
+    Other,
+    Malformed,
 }
 
 impl Node {
     /// One stage with two workers of two ids; `rows` are claimed, and worker 1 is up.
     fn new(rows: i64) -> Node {
-        let mut spec = stage("init");
-        spec.parallelism = 2;
-        spec.queue_limit = 2;
-        spec.max_runtime = 20 * SECOND;
-        let bench = Bench::up(vec![spec]);
+        let bench = Bench::up(vec![two_of_two()]);
         let mut node = Node {
             machine: bench.machine,
             now: bench.now,
@@ -90,6 +109,7 @@ impl Node {
             claimed: BTreeSet::new(),
             over: BTreeSet::new(),
             next_id: 1,
+            reads: Vec::new(),
             ended: false,
         };
         if rows > 0 {
@@ -138,7 +158,8 @@ impl Node {
             Job::Connect => Reply::Connected,
             Job::Lock => Reply::Locked,
             Job::Claim { demand, .. } => {
-                let count = rows.min(i64::from(demand[0].ask.capacity));
+                let init = demand.iter().find(|want| want.stage == "init");
+                let count = rows.min(init.map_or(0, |want| i64::from(want.ask.capacity)));
                 let rows: Vec<_> =
                     (self.next_id..self.next_id + count).map(|id| row(id, (id % 3) as u32)).collect();
                 self.next_id += count;
@@ -158,6 +179,7 @@ impl Node {
                 Reply::Done
             }
             Job::Reconcile { .. } | Job::Flush(_) | Job::CollectBodies { .. } => Reply::Done,
+            Job::Reread => self.reads.pop().unwrap_or(Read::Same).reply(),
         };
         self.step(Event::Reply(reply));
     }
@@ -174,7 +196,7 @@ impl Node {
             Move::Ready(id) | Move::Done(id) | Move::Failed(id) | Move::Busy(id) => Some(id),
             Move::Crash(id) | Move::Closed(id) | Move::Garbage(id) => Some(id),
             Move::Turn | Move::Wait | Move::Good | Move::Lost | Move::Conflict => None,
-            Move::Notified | Move::Disconnected | Move::Terminate => None,
+            Move::Notified | Move::Disconnected | Move::Terminate | Move::Reload => None,
         };
         let worker = worker.map(WorkerId);
         if worker.is_some_and(|worker| !self.workers.contains_key(&worker)) {
@@ -193,6 +215,7 @@ impl Node {
             Move::Lost => self.fault(Fault::Lost(text())),
             Move::Conflict => self.fault(Fault::Conflict(text())),
             Move::Notified => self.step(Event::Notified),
+            Move::Reload => self.step(Event::ConfigChanged),
             Move::Disconnected if self.job.is_some() => return false,
             Move::Disconnected => self.step(Event::ConnectionLost(text())),
             Move::Terminate => self.step(Event::Terminate),
@@ -239,7 +262,7 @@ impl Node {
                 Event::Exited { worker, exit: Exit::Signal(9) }
             }
             Move::Turn | Move::Wait | Move::Good | Move::Lost | Move::Conflict => return,
-            Move::Notified | Move::Disconnected | Move::Terminate => return,
+            Move::Notified | Move::Disconnected | Move::Terminate | Move::Reload => return,
         };
         self.step(event);
     }
@@ -267,6 +290,19 @@ impl Node {
             }
         }
         panic!("it does not end");
+    }
+}
+
+impl Read {
+    fn reply(self) -> Reply {
+        let mut spec = two_of_two();
+        match self {
+            Read::Same => {}
+            Read::Less => (spec.parallelism, spec.queue_limit) = (1, 1),
+            Read::Other => spec.name = "other".to_owned(),
+            Read::Malformed => return Reply::Malformed { code: 78, errors: vec!["nonsense".to_owned()] },
+        }
+        Reply::Config { stages: vec![spec], changes: Some(format!("{self:?}")) }
     }
 }
 
@@ -309,6 +345,32 @@ fn no_short_sequence_of_events_loses_a_row() {
     assert!(visited > 100_000);
 }
 
+// Req: C2
+// Req: C3
+#[test]
+fn no_short_sequence_with_a_reload_loses_a_row() {
+    let mut visited = 0;
+    let ends = [vec![Read::Same], vec![Read::Less], vec![Read::Other], vec![Read::Malformed]];
+    for reads in ends.into_iter().chain([vec![Read::Same, Read::Other], vec![Read::Less, Read::Other]]) {
+        for rows in [1, 3] {
+            let mut node = Node::new(rows);
+            node.reads.clone_from(&reads);
+            node.apply(Move::Reload);
+            let mut trail = Trail(vec![Move::Reload]);
+            explore(&node, DEPTH - 1, &mut trail, &mut visited);
+            // The reading is under way, or done, when the rest happens.
+            node.apply(Move::Turn);
+            explore(&node, DEPTH - 1, &mut trail, &mut visited);
+            node.apply(Move::Good);
+            explore(&node, DEPTH - 1, &mut trail, &mut visited);
+            node.apply(Move::Reload);
+            explore(&node, DEPTH - 2, &mut trail, &mut visited);
+        }
+    }
+    println!("{visited} states");
+    assert!(visited > 100_000);
+}
+
 /// A world with a little of everything, and no chance in it but the seed's.
 fn orderly() -> World {
     let mut prng = Prng::new(11);
@@ -325,6 +387,7 @@ fn orderly() -> World {
         terminate_gap: 0,
         rival_gap: 0,
         lock_gap: 0,
+        reload_gap: 0,
         asynchronous: false,
         insert_gap: 0,
         service: 5 * MILLI,
@@ -333,10 +396,13 @@ fn orderly() -> World {
     let (specs, settings) = (runs::specs_of(&mut prng, 3), runs::settings(&mut prng));
     let mut world = World::new(11, profile, specs, settings);
     world.populate();
+    // It is read while the first rows run.
+    world.written.stages[0] = Some(runs::spec_of(&mut prng, "init"));
     world
 }
 
 // Req: L2
+// Req: C3
 #[test]
 fn each_database_call_may_fail_in_each_way() {
     let mut world = orderly();

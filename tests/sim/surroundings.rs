@@ -13,8 +13,9 @@ impl World {
         self.inbox.clear();
         self.job = None;
         self.life = Life::new(self.specs.len());
+        let stages = self.read_at_start();
         let seed = self.prng.next();
-        self.machine = Some(Machine::new(self.settings.clone(), self.specs.clone(), seed));
+        self.machine = Some(Machine::new(self.settings.clone(), stages, seed));
         self.step(Event::Start);
     }
 
@@ -32,9 +33,15 @@ impl World {
         self.agenda.retain(|_, (_, what)| {
             !matches!(
                 what,
-                Happening::Crash | Happening::Terminate | Happening::Insert | Happening::RowLock(_)
+                Happening::Crash
+                    | Happening::Terminate
+                    | Happening::Insert
+                    | Happening::RowLock(_)
+                    | Happening::Reload
+                    | Happening::Telemetry
             )
         });
+        self.mend_configuration();
     }
 
     pub fn happen(&mut self, what: Happening) {
@@ -89,6 +96,14 @@ impl World {
                 if self.faults {
                     self.in_about(gap, Happening::RowLock(!on));
                 }
+            }
+            Happening::Reload => self.edit(),
+            Happening::Overlay => self.written.unreadable = false,
+            Happening::Telemetry => {
+                if self.life.listens && self.machine.is_some() {
+                    self.inbox.push_back(Incoming::TelemetryChanged);
+                }
+                self.in_about(self.profile.reload_gap, Happening::Telemetry);
             }
             Happening::Terminate => {
                 if self.machine.is_some() {
@@ -170,6 +185,7 @@ impl World {
         if self.life.connected {
             self.life.connected = false;
             self.life.locked = false;
+            self.life.listens = false;
             self.life.troubled = true;
             self.lock_lingers = self.now + self.prng.pick(&[0, 0, SECOND]);
             if self.job.is_none() && self.machine.is_some() {
@@ -184,7 +200,7 @@ impl World {
             return;
         }
         if let Some(job) = self.job.take()
-            && !matches!(job, Job::Connect | Job::Lock)
+            && !matches!(job, Job::Connect | Job::Lock | Job::Reread)
             && self.life.connected
             && self.prng.chance(500)
         {

@@ -48,6 +48,8 @@ enum Link {
 pub(super) struct Jobs {
     link: Link,
     under_way: Option<Kind>,
+    /// There was a connection.
+    connected_before: bool,
     /// The lock was ours once.
     established: bool,
     /// The first reconcile is done, and the service manager knows.
@@ -61,6 +63,7 @@ impl Jobs {
         Jobs {
             link: Link::None,
             under_way: None,
+            connected_before: false,
             established: false,
             announced: false,
             lock_until: None,
@@ -118,6 +121,10 @@ impl Machine {
         match reply {
             Reply::Connected => {
                 fits(&[Kind::Connect]);
+                if std::mem::replace(&mut self.jobs.connected_before, true) {
+                    // A notification may have been missed. The first connection listened before it was read over.
+                    self.reload.want(self.now, false);
+                }
                 self.jobs.link = Link::Open { retry_at: self.now };
             }
             Reply::Locked => {
@@ -164,8 +171,6 @@ impl Machine {
     fn locked(&mut self) {
         if self.jobs.established {
             self.log(Severity::Info, None, "connected to the database again".to_owned());
-            // A notification may have been missed.
-            self.reload.want(self.now, false);
         }
         self.jobs.link = Link::Up;
         self.jobs.established = true;

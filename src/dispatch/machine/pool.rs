@@ -55,7 +55,9 @@ impl Stage {
 
     /// The section was read again. A cooldown ends: whoever mended the stage must not wait for it.
     pub(super) fn renewed(self, spec: StageSpec) -> Stage {
-        Stage { spec, removed: false, cool_until: None, cooldown: COOLDOWN, ..self }
+        // One that comes again before it was forgotten is as new.
+        let hold_until = self.hold_until.filter(|_| !self.removed);
+        Stage { spec, removed: false, cool_until: None, cooldown: COOLDOWN, hold_until, ..self }
     }
 
     pub(super) fn removed(self) -> Stage {
@@ -71,9 +73,13 @@ impl Stage {
         self.removed
     }
 
-    /// What waits here though the new values leave no room for it, the newest first to go: of a removed stage all.
+    /// What waits here though the new values leave no room for it, the newest first to go; of a removed stage all that
+    /// was not sent.
     pub(super) fn excess(&mut self) -> Vec<Claim> {
-        let most = if self.removed { 0 } else { self.spec.parallelism.saturating_mul(self.spec.queue_limit) };
+        if self.removed {
+            return self.withdraw();
+        }
+        let most = self.spec.parallelism.saturating_mul(self.spec.queue_limit);
         let held: u32 = self.workers.iter().map(Worker::holds).sum();
         let room = self.waiting.len().min(most.saturating_sub(held) as usize);
         self.waiting.split_off(room).into_iter().map(|row| row.claim).collect()
@@ -236,7 +242,7 @@ impl Stage {
         open.iter().take(surplus).map(|worker| worker.id).collect()
     }
 
-    /// The dispatcher ends: what was not sent is given back.
+    /// What was not sent is given back.
     pub(super) fn withdraw(&mut self) -> Vec<Claim> {
         let unsent = self.workers.iter_mut().flat_map(|worker| worker.unsent.drain(..));
         unsent.chain(self.waiting.drain(..)).map(|row| row.claim).collect()

@@ -29,6 +29,7 @@ pub(super) struct Reload {
     always: bool,
     /// The rereading under way, with its `always`.
     under_way: Option<bool>,
+    /// Never while a rereading is wanted, which then has to do it: each would put the other off.
     retire_at: Option<Micros>,
     /// When workers may be replaced again.
     not_before: Micros,
@@ -58,12 +59,16 @@ impl Reload {
             self.claims_wait_until = now.saturating_add(PATIENCE);
         }
         self.reread_at = Some(self.reread_at.map_or(now, |set| set.min(now)));
-        self.always |= always;
+        self.always |= always | self.retire_at.take().is_some();
     }
 
     /// Workers are to be replaced, and the table stays.
     fn want_retired(&mut self, now: Micros) {
-        self.retire_at.get_or_insert(now);
+        if self.reread_at.is_some() {
+            self.always = true;
+        } else {
+            self.retire_at.get_or_insert(now);
+        }
     }
 
     pub(super) fn wish(&self) -> Option<Micros> {
@@ -178,7 +183,8 @@ impl Machine {
     fn replace_workers(&mut self) {
         self.reload.not_before = self.now.saturating_add(GAP);
         self.reload.retire_at = None;
-        for worker in self.workers() {
+        // The last first: what each gives back goes in front of what waits.
+        for worker in self.workers().into_iter().rev() {
             self.worker(worker, Input::Retire);
         }
     }
