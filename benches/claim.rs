@@ -36,9 +36,12 @@ fn main() -> ExitCode {
     let server = Postgres::start(Options { fsync: false, settings });
     let mut goals = Vec::new();
     println!("capacity {CAPACITY}, {CLAIMS} claims a line; microseconds");
-    depth(&server, &mut goals);
-    senders(&server, &mut goals);
-    snapshot(&server, &mut goals);
+    let only = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let parts: [(&str, fn(&Postgres, &mut Vec<Goal>)); 3] =
+        [("depth", depth), ("senders", senders), ("snapshot", snapshot)];
+    for (_, part) in parts.iter().filter(|(name, _)| only.as_ref().is_none_or(|only| only == name)) {
+        part(&server, &mut goals);
+    }
     println!();
     let mut missed = 0;
     for goal in &goals {

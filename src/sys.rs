@@ -1,8 +1,9 @@
-//! The only unsafe code: poll, the signal self-pipe, process groups, reaping, what happens between fork and exec,
-//! and a few questions to the kernel that the standard library does not ask.
+//! The only unsafe code: poll, the signal self-pipe, the bound on waiting for sockets, process groups, reaping, what
+//! happens between fork and exec, and a few questions to the kernel that the standard library does not ask.
 //!
-//! Invariants: every signature is safe whatever its arguments; a signal handler touches atomics, `alarm` and one
-//! `write`, nothing else; between fork and exec only async-signal-safe calls are made and nothing is allocated.
+//! Invariants: every signature is safe whatever its arguments; a signal handler touches atomics, `alarm`, `write`,
+//! `getpeername` and `shutdown`, nothing else; between fork and exec only async-signal-safe calls are made and nothing
+//! is allocated.
 //! No policy and no clock here: callers decide when and why. Linux only (PR_SET_PDEATHSIG, close_range, /proc).
 #![allow(unsafe_code)]
 
@@ -11,7 +12,8 @@ use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{ChildStdin, ChildStdout, Command, ExitStatus};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// After the first SIGTERM or SIGINT the process ends within this many seconds even if its loop is frozen: longer
@@ -20,6 +22,9 @@ const FROZEN_SECONDS: u32 = 8;
 
 /// The highest signal number of Linux.
 const LAST_SIGNAL: i32 = 64;
+
+/// Where the search for sockets by number ends: twice as many as there are pipes of 16 000 workers.
+const LAST_DESCRIPTOR: RawFd = 65_536;
 
 /// One descriptor for [`poll`], and what came of it.
 #[repr(transparent)]
@@ -80,7 +85,8 @@ static TERMINATIONS: AtomicU32 = AtomicU32::new(0);
 static RELOAD: AtomicBool = AtomicBool::new(false);
 static FROZEN_ALARM: AtomicBool = AtomicBool::new(false);
 
-/// The signals SIGCHLD, SIGTERM, SIGINT and SIGHUP of this process, turned into input of a descriptor.
+/// The signals SIGCHLD (of a child that ended, or stopped), SIGTERM, SIGINT and SIGHUP of this process, turned into input of a
+/// descriptor.
 pub struct Signals {
     wake: PipeReader,
 }
@@ -159,7 +165,7 @@ fn dispose(signal: libc::c_int, disposition: libc::sighandler_t) -> io::Result<(
     // SAFETY: an all-zero sigaction is a valid one with an empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = disposition;
-    action.sa_flags = libc::SA_RESTART | libc::SA_NOCLDSTOP;
+    action.sa_flags = libc::SA_RESTART;
     // SAFETY: `action` outlives the call, and the handler passed by our one caller is async-signal-safe.
     checked(unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) })?;
     Ok(())
@@ -176,27 +182,136 @@ fn unblock_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// A child that has ended, with how it did: any one, or the one with the process id `only`. None when none has.
-/// SIGCHLDs merge, so call it until it returns None.
-pub fn reap(only: Option<u32>) -> io::Result<Option<(u32, ExitStatus)>> {
-    let target = only.map_or(-1, process_id);
-    let mut status = 0;
-    // SAFETY: `status` is a valid int for the call to fill.
-    match checked(unsafe { libc::waitpid(target, &mut status, libc::WNOHANG) }) {
+/// What [`bounded`] works with.
+struct Guard {
+    timer: AtomicPtr<libc::c_void>,
+    /// Sockets that were connected before: standard error may be one, and whoever started us may have left some.
+    kept: Vec<RawFd>,
+}
+
+static GUARD: OnceLock<Guard> = OnceLock::new();
+static EXPIRED: AtomicBool = AtomicBool::new(false);
+
+/// Prepares [`bounded`]. Once a process, before its first own socket: those that are connected now are left alone.
+pub fn install_guard() -> io::Result<()> {
+    let kept = connected_sockets()?;
+    // SAFETY: an all-zero sigevent is a valid one; both pointers are to live values of ours.
+    let timer = unsafe {
+        let mut event: libc::sigevent = std::mem::zeroed();
+        event.sigev_notify = libc::SIGEV_SIGNAL;
+        event.sigev_signo = libc::SIGUSR1;
+        let mut timer: libc::timer_t = std::mem::zeroed();
+        checked(libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer))?;
+        timer
+    };
+    let is_first = GUARD.set(Guard { timer: AtomicPtr::new(timer), kept }).is_ok();
+    assert!(is_first, "the guard is installed once");
+    dispose(libc::SIGUSR1, on_expiry as extern "C" fn(libc::c_int) as libc::sighandler_t)
+}
+
+/// Does `work`, which may wait for answers on sockets that it does not show. When it takes longer than `limit`, and
+/// again after each further `limit`, every connected socket of this process is shut down: whoever waits on one then
+/// reads its end. Says whether that happened. A socket that is still being connected is not: that has its own timeout.
+pub fn bounded<T>(limit: Duration, work: impl FnOnce() -> T) -> (T, bool) {
+    EXPIRED.store(false, Ordering::SeqCst);
+    set_timer(limit);
+    let result = work();
+    set_timer(Duration::ZERO);
+    (result, EXPIRED.load(Ordering::SeqCst))
+}
+
+/// Zero stops it.
+fn set_timer(every: Duration) {
+    let guard = GUARD.get().expect("the guard is installed before it is used");
+    let timer = guard.timer.load(Ordering::SeqCst);
+    let seconds = every.as_secs().try_into().expect("a limit of less than centuries");
+    let time = libc::timespec { tv_sec: seconds, tv_nsec: every.subsec_nanos().into() };
+    let time = libc::itimerspec { it_interval: time, it_value: time };
+    // SAFETY: the timer was made by timer_create and is never deleted; `time` outlives the call.
+    let result = unsafe { libc::timer_settime(timer, 0, &time, std::ptr::null_mut()) };
+    assert!(result == 0, "a timer of ours can be set");
+}
+
+/// The number of the socket in question is known to nobody but a library: hence all.
+extern "C" fn on_expiry(_signal: libc::c_int) {
+    EXPIRED.store(true, Ordering::SeqCst);
+    // SAFETY: errno is a thread-local int, saved and put back because the interrupted code may be about to read it.
+    // Reading a OnceLock that is set is an atomic load, and getpeername and shutdown are async-signal-safe.
+    unsafe {
+        let errno = *libc::__errno_location();
+        if let Some(guard) = GUARD.get() {
+            let is_ours = |fd: &RawFd| !guard.kept.contains(fd) && has_peer(*fd);
+            (0..LAST_DESCRIPTOR).filter(is_ours).for_each(shut_down);
+        }
+        *libc::__errno_location() = errno;
+    }
+}
+
+/// A child that has ended and waits to be reaped; until then its process id is its own. SIGCHLDs merge: reap it, and
+/// ask again until this returns None.
+pub fn ended() -> io::Result<Option<u32>> {
+    // SAFETY: an all-zero siginfo_t is a valid value for the call to fill; zero stays in it when nobody has ended.
+    let pid = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        checked(libc::waitid(libc::P_ALL, 0, &mut info, options)).map(|_| info.si_pid())
+    };
+    match pid {
         Ok(0) => Ok(None),
-        Ok(pid) => Ok(Some((pid.cast_unsigned(), ExitStatus::from_raw(status)))),
+        Ok(pid) => Ok(Some(pid.cast_unsigned())),
         Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// SIGKILL to `leader` and to every process of the group that it leads. The leader must not have been reaped: until
-/// then its number cannot belong to anybody else. A process that is gone is no error.
+/// How the child with this process id ended; None when it has not, or is no child of ours.
+pub fn reap(pid: u32) -> io::Result<Option<ExitStatus>> {
+    let mut status = 0;
+    // SAFETY: `status` is a valid int for the call to fill.
+    match checked(unsafe { libc::waitpid(process_id(pid), &mut status, libc::WNOHANG) }) {
+        Ok(0) => Ok(None),
+        Ok(_) => Ok(Some(ExitStatus::from_raw(status))),
+        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether this child has stopped since the last call that said so. One that has ended has not, and stays to be reaped.
+pub fn has_stopped(pid: u32) -> io::Result<bool> {
+    let target = process_id(pid).cast_unsigned();
+    // SAFETY: an all-zero siginfo_t is a valid value for the call to fill; without a child to report, si_pid stays 0.
+    let (result, reported) = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let result = libc::waitid(libc::P_PID, target, &mut info, libc::WSTOPPED | libc::WNOHANG);
+        (checked(result), info.si_pid())
+    };
+    match result {
+        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(false),
+        other => other.map(|_| reported != 0),
+    }
+}
+
+/// SIGKILL, which also ends what is stopped; see [`signal_group`].
 pub fn kill_group(leader: u32) -> io::Result<()> {
+    signal_group(leader, libc::SIGKILL)
+}
+
+/// SIGSTOP: takes effect a little later, see [`has_stopped`].
+pub fn stop_group(leader: u32) -> io::Result<()> {
+    signal_group(leader, libc::SIGSTOP)
+}
+
+/// SIGCONT, which also takes back a SIGSTOP that had no effect yet.
+pub fn continue_group(leader: u32) -> io::Result<()> {
+    signal_group(leader, libc::SIGCONT)
+}
+
+/// A signal to `leader` and to every process of the group that it leads. The leader must not have been reaped: until
+/// then its number cannot belong to anybody else. A process that is gone is no error.
+fn signal_group(leader: u32, signal: libc::c_int) -> io::Result<()> {
     let pid = process_id(leader);
     // SAFETY: kill and killpg take two numbers; process_id keeps out 0 and 1, which mean our own group and init.
-    let (process, group) =
-        unsafe { (checked(libc::kill(pid, libc::SIGKILL)), libc::killpg(pid, libc::SIGKILL)) };
+    let (process, group) = unsafe { (checked(libc::kill(pid, signal)), libc::killpg(pid, signal)) };
     // The group may have no member (the leader moved to another one), so only the first result says something.
     let _ = group;
     match process {
@@ -282,6 +397,19 @@ fn die_with_parent() -> io::Result<()> {
     // SAFETY: PR_SET_PDEATHSIG takes a signal number.
     checked(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
     Ok(())
+}
+
+/// Fails as opening a file would unless more than `count` descriptors can still be opened. The lowest number that is
+/// free is given out first, so the next one tells how many are left, or fewer.
+pub fn check_room(count: u32) -> io::Result<()> {
+    let next = io::pipe()?.0.as_raw_fd();
+    // SAFETY: an all-zero rlimit is a valid value, and the call fills it.
+    let limit = unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        checked(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit)).map(|_| limit.rlim_cur)
+    }?;
+    let wanted = u64::try_from(next).unwrap_or(0) + u64::from(count);
+    if wanted < limit { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EMFILE)) }
 }
 
 fn open_descriptors() -> io::Result<Vec<RawFd>> {

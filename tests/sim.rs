@@ -15,6 +15,8 @@ mod books;
 mod check;
 #[path = "sim/database.rs"]
 mod database;
+#[path = "sim/edges.rs"]
+mod edges;
 #[path = "sim/fair.rs"]
 mod fair;
 #[path = "sim/life.rs"]
@@ -39,6 +41,8 @@ mod server;
 mod surroundings;
 #[path = "sim/trouble.rs"]
 mod trouble;
+#[path = "sim/withdraw.rs"]
+mod withdraw;
 #[path = "sim/workers.rs"]
 mod workers;
 #[path = "sim/world.rs"]
@@ -75,6 +79,7 @@ fn number(name: &str, default: u64) -> u64 {
 // Req: E3
 // Req: L2
 // Req: P3
+// Req: P8
 #[test]
 fn random_worlds() {
     let hostile = number("PEPSI_SIM_STEPS", 8_000);

@@ -10,6 +10,8 @@ mod lexer;
 mod reference;
 #[path = "tidy/rules.rs"]
 mod rules;
+#[path = "tidy/states.rs"]
+mod states;
 
 use rules::Source;
 use std::path::{Path, PathBuf};
@@ -19,7 +21,7 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 /// All text of the project but the lock file, by path within it.
 fn sources() -> Vec<Source> {
     let mut found = Vec::new();
-    for name in ["src", "tests", "benches", "scripts", "docs", ".ci"] {
+    for name in ["src", "tests", "benches", "scripts", "docs", "systemd", ".ci"] {
         collect(&Path::new(ROOT).join(name), &mut found);
     }
     for name in ["Cargo.toml", "README.md", "AUDIT.md", "LICENSE", "build.rs"] {
@@ -132,6 +134,24 @@ fn clocks_are_read_where_they_may_be() {
     let test = "fn a() {}\n#[cfg(test)]\nmod tests {\n fn b() { Instant::now(); }\n}\n";
     catches("src/tool/a.rs", "Instant::now()", "a.rs:1", test);
     catches("src/tool/a.rs", "started.elapsed()", ".elapsed(", "struct Elapsed;");
+}
+
+#[test]
+fn no_deadline_hangs_on_a_clock_that_may_be_set() {
+    check(rules::wall_clock);
+    let catches = |path, bad, part, good| catches(rules::wall_clock, path, bad, part, good);
+    catches("src/dispatch/shell.rs", "SystemTime::now()", "SystemTime", "Instant::now()");
+    catches("src/worker/runtime.rs", "host::wall_clock_us()", "wall_clock_us", "host::user_name(1)");
+    catches("src/sys.rs", "libc::CLOCK_REALTIME", "CLOCK_REALTIME", "libc::CLOCK_MONOTONIC");
+}
+
+#[test]
+fn the_poll_loop_is_small() {
+    check(rules::poll_loop);
+    let with = |lines: usize| {
+        format!("struct Shell;\nimpl Shell {{\n{}}}\nfn other() {{}}\n", "    x\n".repeat(lines))
+    };
+    catches(rules::poll_loop, "src/dispatch/shell.rs", &with(148), "150", &with(147));
 }
 
 #[test]

@@ -23,6 +23,11 @@ const TURN_BYTES: usize = 64 * 1024;
 /// of its own that it left behind may write on for ever.
 const LAST_BYTES: usize = 1024 * 1024;
 
+/// What a start needs for a moment (two pipes, and one by which a failed exec is told), and what stays free behind it: a
+/// lost connection to the database must be made anew when workers have all the rest, with its three, its DNS look-up
+/// and the look for its socket.
+const DESCRIPTORS: u32 = 6 + 10;
+
 /// `ID CLAIM\n` with two numbers of twenty characters.
 const LONGEST_ID: usize = 42;
 
@@ -36,6 +41,17 @@ pub struct Launcher {
     environment: Vec<(OsString, OsString)>,
     /// Where a program's name without a slash is searched.
     path: OsString,
+}
+
+/// How far its output was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    /// There may be more.
+    More,
+    /// There is nothing more now.
+    All,
+    /// There was the end of it.
+    End,
 }
 
 /// A worker from its start until it is reaped.
@@ -58,6 +74,8 @@ pub struct Child {
     lines: Lines,
     /// Whether it wants claim numbers, as its `ready` said.
     claims: bool,
+    /// It was told to stop, and the stop was not reported.
+    halting: bool,
     /// Whether Closed or Garbage was reported.
     reported: bool,
     /// Whether a report of its that cannot be read was logged: the first tells enough.
@@ -90,7 +108,7 @@ impl Launcher {
         command.env_clear().envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.env("PEPSI_STAGE", stage).stdin(Stdio::piped()).stdout(Stdio::piped());
         let failed = |error: io::Error| format!("cannot start {program}: {error}");
-        let spawned = sys::spawn(&mut command).map_err(failed)?;
+        let spawned = sys::check_room(DESCRIPTORS).and_then(|()| sys::spawn(&mut command)).map_err(failed)?;
         let child = Child {
             worker,
             stage: stage.to_owned(),
@@ -103,6 +121,7 @@ impl Launcher {
             output: spawned.stdout,
             lines: Lines::default(),
             claims: false,
+            halting: false,
             reported: false,
             report_noted: false,
         };
@@ -215,7 +234,7 @@ impl Child {
 
     /// Reads what is there, at most a turn's share of it.
     pub fn read(&mut self, events: &mut Vec<Event>) {
-        if self.read_up_to(TURN_BYTES, events) {
+        if self.read_up_to(TURN_BYTES, events) == Seen::End {
             self.report_closed(events);
         }
     }
@@ -237,38 +256,71 @@ impl Child {
         events.push(Event::Exited { worker: self.worker, exit });
     }
 
-    /// SIGKILL to its process group. It must not have been reaped.
+    /// SIGKILL to its process group. It must not have been reaped, nor for the next two.
     pub fn kill(&self) {
-        if let Err(error) = sys::kill_group(self.pid) {
-            log(Level::Error, &self.stage, "cannot kill a worker", &[("pid", &self.pid), ("error", &error)]);
+        self.signalled(sys::kill_group(self.pid), "cannot kill a worker");
+    }
+
+    /// SIGSTOP to its process group: a program that hands its work to a process of its own must not work on.
+    pub fn halt(&mut self) {
+        self.halting = true;
+        self.signalled(sys::stop_group(self.pid), "cannot stop a worker");
+    }
+
+    pub fn resume(&mut self) {
+        self.halting = false;
+        self.signalled(sys::continue_group(self.pid), "cannot continue a worker");
+    }
+
+    fn signalled(&self, result: io::Result<()>, failure: &str) {
+        if let Err(error) = result {
+            log(Level::Error, &self.stage, failure, &[("pid", &self.pid), ("error", &error)]);
         }
     }
 
-    /// Whether the end of the output was met.
-    fn read_up_to(&mut self, limit: usize, events: &mut Vec<Event>) -> bool {
+    /// If it was told to stop and has: what it wrote before, then that it is halted. If there is so much that the end of it
+    /// cannot be seen, it is not reported, and goes on in time.
+    pub fn report_halted(&mut self, events: &mut Vec<Event>) {
+        if !self.halting {
+            return;
+        }
+        match sys::has_stopped(self.pid) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => return self.signalled(Err(error), "cannot await the stop of a worker"),
+        }
+        self.halting = false;
+        match self.read_up_to(LAST_BYTES, events) {
+            Seen::More => {}
+            Seen::All => events.push(Event::Halted { worker: self.worker }),
+            Seen::End => self.report_closed(events),
+        }
+    }
+
+    fn read_up_to(&mut self, limit: usize, events: &mut Vec<Event>) -> Seen {
         let mut buffer = [0; 8192];
         let mut total = 0;
         while total < limit {
-            let Some(output) = &mut self.output else { return false };
+            let Some(output) = &mut self.output else { return Seen::All };
             match output.read(&mut buffer) {
                 Ok(0) => {
                     self.output_ended();
-                    return true;
+                    return Seen::End;
                 }
                 Ok(count) => {
                     total += count;
                     self.parse(&buffer[..count], events);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Seen::All,
                 Err(error) => {
                     self.note(Level::Error, "cannot read a worker's output", &error.to_string());
                     self.output_ended();
-                    return true;
+                    return Seen::End;
                 }
             }
         }
-        false
+        Seen::More
     }
 
     fn output_ended(&mut self) {

@@ -11,10 +11,15 @@ use super::machine::fair::Notice;
 use super::machine::{Blame, Claim, Deltas, Demand, Event, Fault, Job, Reply};
 use super::reread::Configuration;
 use crate::sql::claim::{Claimed, Claims, Listed, Sight, Want};
-use crate::sql::queue::{Backend, Channel, Held, Lock, StageCount};
+use crate::sql::queue::{Backend, Channel, Held, Lock, StageCount, Stray};
 use crate::sql::{Db, Error, Purpose};
 use crate::{exit, sys};
 use std::os::fd::RawFd;
+use std::time::Duration;
+
+/// The longest that one job may keep the loop waiting. The server ends a statement of ours after 10 s; one that does not
+/// even do that is stopped, or cut off without a word, and no timeout of the driver's sees it on a Unix socket.
+const BLOCKED_LIMIT: Duration = Duration::from_secs(15);
 
 /// The connection and what must be known to make it again.
 pub struct Link {
@@ -35,16 +40,24 @@ impl Link {
     /// then on, or its change is heard of. An error here is the operator's to mend.
     pub fn open(url: &str, program: &'static str) -> Result<Link, Error> {
         let mut link = Link { url: url.to_owned(), program, live: None, holder: None };
-        link.connect()?;
+        link.bounded(Link::connect)?;
         Ok(link)
+    }
+
+    /// An answer that comes after the limit is of no use: its connection is shut down.
+    fn bounded<T>(&mut self, work: impl FnOnce(&mut Link) -> Result<T, Error>) -> Result<T, Error> {
+        let (result, expired) = sys::bounded(BLOCKED_LIMIT, || work(self));
+        match result {
+            Err(Error::Lost(text)) if expired => {
+                Err(Error::Lost(format!("{text}: given up after {} s", BLOCKED_LIMIT.as_secs())))
+            }
+            other => other,
+        }
     }
 
     /// The overlay of requirement C1: section, option, value.
     pub fn overrides(&mut self) -> Result<Vec<(String, String, String)>, Error> {
-        match &mut self.live {
-            Some(live) => live.db.overrides(),
-            None => Err(not_connected()),
-        }
+        self.bounded(|link| link.db()?.overrides())
     }
 
     /// The descriptor to await notifications on, while there is a connection.
@@ -118,7 +131,8 @@ impl Link {
 
     /// Does one job. A connection that was lost on the way is gone afterwards.
     pub fn run(&mut self, job: Job, configuration: &mut Configuration) -> Reply {
-        self.perform(job, configuration).unwrap_or_else(|error| self.failed(error))
+        let done = self.bounded(|link| link.perform(job, configuration));
+        done.unwrap_or_else(|error| self.failed(error))
     }
 
     fn perform(&mut self, job: Job, configuration: &mut Configuration) -> Result<Reply, Error> {
@@ -126,6 +140,9 @@ impl Link {
             Job::Connect => return self.first_or_new(),
             Job::Lock => return self.lock(),
             Job::Reconcile { held } => self.db()?.reconcile(&held_rows(&held)).map(drop)?,
+            Job::FindStrays { held } => {
+                return Ok(strays(self.db()?.find_strays(&held_rows(&held))?));
+            }
             Job::Claim { demand, touched, skip_locked } => {
                 return Ok(rows(self.db()?.claim(&wants(demand), &touched, skip_locked)?));
             }
@@ -193,23 +210,34 @@ impl Link {
         }
     }
 
-    /// What a person must mend ends the dispatcher when the schema has changed under it. All else that keeps a
-    /// running dispatcher from its database (a role dropped for a while) is retried like a lost connection.
     fn failed(&mut self, error: Error) -> Reply {
-        let fault = match error {
-            Error::Schema(error) => return Reply::Fatal { code: exit::CONFIG, error },
-            // A right that was taken away: the connection is whole, and a new one would not have it either.
-            Error::Setup(text) if self.live.is_some() => Fault::Refused(text),
-            Error::Lost(text) | Error::Setup(text) => {
-                self.disconnect();
-                Fault::Lost(text)
-            }
-            Error::Overloaded(text) => Fault::Overloaded(text),
-            Error::Conflict(text) => Fault::Conflict(text),
-            Error::Refused(text) => Fault::Refused(text),
-        };
-        Reply::Fault(fault)
+        let reply = reply(error, self.live.is_some());
+        if matches!(reply, Reply::Fault(Fault::Lost(_))) {
+            self.disconnect();
+        }
+        reply
     }
+}
+
+impl Drop for Link {
+    /// The driver's goodbye waits for a server that may have stopped.
+    fn drop(&mut self) {
+        sys::bounded(BLOCKED_LIMIT, || drop(self.live.take()));
+    }
+}
+
+/// What a person must mend ends the dispatcher when the schema has changed under it. All else that keeps a
+/// running dispatcher from its database (a role dropped for a while) is retried like a lost connection.
+fn reply(error: Error, is_connected: bool) -> Reply {
+    Reply::Fault(match error {
+        Error::Schema(error) => return Reply::Fatal { code: exit::CONFIG, error },
+        // A right that was taken away: the connection is whole, and a new one would not have it either.
+        Error::Setup(text) if is_connected => Fault::Refused(text),
+        Error::Lost(text) | Error::Setup(text) => Fault::Lost(text),
+        Error::Overloaded(text) => Fault::Overloaded(text),
+        Error::Conflict(text) => Fault::Conflict(text),
+        Error::Refused(text) => Fault::Refused(text),
+    })
 }
 
 fn sockets() -> Result<Vec<RawFd>, Error> {
@@ -248,6 +276,15 @@ fn rows(claims: Claims) -> Reply {
         top: claims.top,
         due_in: claims.due_in_us,
     }
+}
+
+fn strays(found: Vec<Stray>) -> Reply {
+    let stray = |row: Stray| super::machine::Stray {
+        stage: row.stage,
+        row: Claim { id: row.held.id, claim: row.held.claim },
+        strikes: row.strikes,
+    };
+    Reply::Strays(found.into_iter().map(stray).collect())
 }
 
 fn notice(sight: Sight) -> Notice {
@@ -294,5 +331,21 @@ fn class(blame: Blame) -> &'static str {
     match blame {
         Blame::Crashed => "crashed",
         Blame::TimedOut => "timed-out",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Req: L2
+    #[test]
+    fn a_right_that_was_taken_away_is_no_lost_connection() {
+        let setup = || Error::Setup("permission denied".to_owned());
+        assert_eq!(reply(setup(), true), Reply::Fault(Fault::Refused("permission denied".to_owned())));
+        // Where there is no connection, there is nothing to keep.
+        assert_eq!(reply(setup(), false), Reply::Fault(Fault::Lost("permission denied".to_owned())));
+        let schema = Error::Schema("newer".to_owned());
+        assert_eq!(reply(schema, true), Reply::Fatal { code: exit::CONFIG, error: "newer".to_owned() });
     }
 }

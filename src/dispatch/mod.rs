@@ -42,6 +42,9 @@ fn serve(call: &Invocation) -> Result<u8, u8> {
     let mut conf = loaded.conf;
     let options = Options::read(&conf).map_err(refuse)?;
     warn(&options::unknown(&conf));
+    let broken = |what: &str, error| fail(exit::FAILURE, &format!("{what}: {error}"));
+    crate::sys::install_guard()
+        .map_err(|error| broken("cannot bound the waiting for the database", error))?;
     let mut link = Link::open(&options.database, call.program).map_err(no_database)?;
     let rows = link.overrides().map_err(no_database)?;
     crate::config::overlay(&mut conf, &rows);
@@ -51,7 +54,6 @@ fn serve(call: &Invocation) -> Result<u8, u8> {
         let text = "the configuration has no [stage-NAME] section: mail will wait and nothing else";
         crate::log(crate::Level::Warning, "", text, &[]);
     }
-    let broken = |what: &str, error| fail(exit::FAILURE, &format!("{what}: {error}"));
     let config = options.workers_config.as_ref().unwrap_or(&loaded.path);
     let config = std::path::absolute(config).map_err(|error| broken("CONFIG_FILE", error))?;
     let launcher = Launcher::new(config, std::env::vars_os());

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 pub struct Shell {
     machine: Machine,
     link: Link,
-    configuration: Configuration,
+    conf: Configuration,
     launcher: Launcher,
     signals: Signals,
     supervisor: Supervisor,
@@ -47,24 +47,13 @@ impl Shell {
     pub fn new(
         machine: Machine,
         link: Link,
-        configuration: Configuration,
+        conf: Configuration,
         launcher: Launcher,
         signals: Signals,
         supervisor: Supervisor,
     ) -> Shell {
         let (children, origin) = (BTreeMap::new(), Instant::now());
-        Shell {
-            machine,
-            link,
-            configuration,
-            launcher,
-            signals,
-            supervisor,
-            children,
-            origin,
-            pinged: 0,
-            exit: None,
-        }
+        Shell { machine, link, conf, launcher, signals, supervisor, children, origin, pinged: 0, exit: None }
     }
 
     /// Runs until the machine says Exit; returns its code.
@@ -112,7 +101,11 @@ impl Shell {
         for child in self.children.values_mut().filter(|child| child.is_broken()) {
             child.report_broken(events);
         }
-        if child_ended { self.reap(events) } else { Ok(()) }
+        if child_ended {
+            self.reap(events)?;
+        }
+        self.children.values_mut().for_each(|child| child.report_halted(events));
+        Ok(())
     }
 
     fn watched(&self) -> (Vec<PollFd>, Vec<Source>) {
@@ -140,12 +133,15 @@ impl Shell {
         deadline.map(|due| Duration::from_micros(due.saturating_sub(now)))
     }
 
-    /// SIGCHLDs merge: everyone who has ended, also strangers left to us as process 1 of a container.
+    /// Everyone who has ended, also strangers left to us as process 1 of a container. What a worker of ours leaves behind
+    /// in its process group ends with it: while it is not reaped, the group's number cannot be another's.
     fn reap(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
-        while let Some((pid, status)) = sys::reap(None)? {
-            let worker =
-                self.children.iter().find(|(_, child)| child.pid() == pid).map(|(&worker, _)| worker);
-            if let Some(child) = worker.and_then(|worker| self.children.remove(&worker)) {
+        while let Some(pid) = sys::ended()? {
+            let worker = self.children.iter().find(|(_, child)| child.pid() == pid).map(|(&id, _)| id);
+            let child = worker.and_then(|worker| self.children.remove(&worker));
+            child.iter().for_each(Child::kill);
+            let status = sys::reap(pid)?;
+            if let Some((child, status)) = child.zip(status) {
                 child.finish(status, events);
             }
         }
@@ -163,7 +159,7 @@ impl Shell {
     /// Does one thing; what came of it, where that is known at once.
     fn act(&mut self, action: Action) -> Option<Event> {
         match action {
-            Action::Job(job) => return Some(Event::Reply(self.link.run(job, &mut self.configuration))),
+            Action::Job(job) => return Some(Event::Reply(self.link.run(job, &mut self.conf))),
             Action::Spawn { worker, stage, program, queue_limit } => {
                 match self.launcher.spawn(worker, &stage, &program, queue_limit) {
                     Ok(child) => drop(self.children.insert(worker, child)),
@@ -172,6 +168,8 @@ impl Shell {
             }
             Action::Send { worker, rows } => self.child(worker, |child| child.send(&rows)),
             Action::Close { worker } => self.child(worker, Child::close),
+            Action::Halt { worker } => self.child(worker, Child::halt),
+            Action::Continue { worker } => self.child(worker, Child::resume),
             Action::Kill { worker } => self.child(worker, |child| child.kill()),
             Action::Log { level, stage, message } => log(severity(level), &stage, &message, &[]),
             Action::Announce(Announcement::Ready) => {

@@ -354,6 +354,28 @@ fn any_chunking_gives_the_same_lines() {
 
 // Req: R5
 #[test]
+fn any_bytes_end_in_values_or_in_one_error_that_can_be_shown() {
+    let mut random = Random(0x5eed);
+    for round in 0..3_000 {
+        let mut stream = Vec::new();
+        for _ in 0..random.below(40) {
+            match random.below(3) {
+                0 => stream.extend_from_slice(VOCABULARY[random.below(VOCABULARY.len())]),
+                1 => stream.push(u8::try_from(random.below(256)).unwrap()),
+                _ => stream.extend((0..random.below(30)).map(|_| u8::try_from(random.below(256)).unwrap())),
+            }
+        }
+        let (lines, _, error) = drain(&stream, &mut |left| 1 + random.below(left));
+        let refused = lines.iter().filter_map(|line| parse_output(line).err());
+        for error in error.into_iter().chain(refused) {
+            let text = error.to_string();
+            assert!(!text.contains(char::is_control) && text.len() < 1024, "round {round}: {text:?}");
+        }
+    }
+}
+
+// Req: R5
+#[test]
 fn chunking_does_not_move_the_limit() {
     let cases = [
         (MAX_LINE, None),

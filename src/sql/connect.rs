@@ -12,8 +12,8 @@ use std::time::Duration;
 
 /// Covers the socket's connect alone: a server that accepts and then says nothing is not caught by it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A peer that vanished without a word is noticed after about 25 s while idle, 15 s while data is under way. They do
-/// nothing on a Unix socket, where the kernel itself tells of a dead peer.
+/// A peer that vanished without a word is noticed after about 25 s while idle, 15 s while data is under way, by both
+/// sides. They do nothing on a Unix socket, where the kernel itself tells of a dead peer.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_RETRIES: u32 = 3;
@@ -250,6 +250,14 @@ fn session_options(purpose: Purpose) -> String {
          -c client_min_messages=warning -c statement_timeout={statement_ms} -c lock_timeout={lock_ms} \
          -c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_MS} -c synchronous_commit={synchronous_commit}"
     );
+    // The server's own view of the connection: else the session of a machine that is gone keeps its locks for hours.
+    options.push_str(&format!(
+        " -c tcp_keepalives_idle={} -c tcp_keepalives_interval={} -c tcp_keepalives_count={KEEPALIVE_RETRIES} \
+         -c tcp_user_timeout={}",
+        KEEPALIVE_IDLE.as_secs(),
+        KEEPALIVE_INTERVAL.as_secs(),
+        TCP_USER_TIMEOUT.as_millis()
+    ));
     match purpose {
         // Their statements touch a few rows by an index, whatever the statistics say; a plan made while the table was
         // empty must not be a scan that is still in use when a burst has filled it.

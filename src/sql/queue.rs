@@ -16,6 +16,8 @@ const TERMINATE: Statement =
 const LISTEN: &str = include_str!("listen.sql");
 const RECONCILE: Statement =
     Statement { purpose: "reconcile running messages", text: include_str!("reconcile.sql") };
+const FIND_STRAYS: Statement =
+    Statement { purpose: "look for running messages that nobody has", text: include_str!("find_strays.sql") };
 const REQUEUE: Statement = Statement { purpose: "requeue messages", text: include_str!("requeue.sql") };
 const PAUSE: Statement = Statement { purpose: "pause a message", text: include_str!("pause_claimed.sql") };
 const STRIKE: Statement = Statement { purpose: "strike a message", text: include_str!("strike.sql") };
@@ -36,6 +38,14 @@ const POLL_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Held {
     pub id: i64,
     pub claim: i64,
+}
+
+/// A running row that is not held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stray {
+    pub stage: String,
+    pub held: Held,
+    pub strikes: u32,
 }
 
 /// Who holds the dispatcher's advisory lock of this database.
@@ -116,6 +126,18 @@ impl Db {
     pub fn reconcile(&mut self, held: &[Held]) -> Result<u64, Error> {
         let (ids, claims) = columns(held);
         self.execute(&RECONCILE, &[&ids, &claims])
+    }
+
+    /// The first thousand running rows but `held`, left as they are.
+    pub fn find_strays(&mut self, held: &[Held]) -> Result<Vec<Stray>, Error> {
+        let (ids, claims) = columns(held);
+        let found = self.query(&FIND_STRAYS, &[&ids, &claims])?;
+        let stray = |row: &postgres::Row| Stray {
+            stage: row.get("stage"),
+            held: Held { id: row.get("workqueue_id"), claim: row.get("claims") },
+            strikes: row.get::<_, Option<i32>>("strikes").and_then(|n| n.try_into().ok()).unwrap_or(0),
+        };
+        Ok(found.iter().map(stray).collect())
     }
 
     /// Back to pending, fenced; how many still were ours.

@@ -32,7 +32,7 @@ const FUNCTIONS: &[File] = &[
     File {
         name: "fair",
         text: include_str!("schema/fair.sql"),
-        checksum: "05615b96f0bc19636f29fe7db49cf0678e4f7586e7f6a79fb0158ecfd22a679c",
+        checksum: "e84b609ceafb92bbc64c88a2824918295a6c1c7598faa1d09fcec8392652989a",
     },
 ];
 

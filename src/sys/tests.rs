@@ -98,6 +98,28 @@ fn a_timeout_never_ends_early() {
 }
 
 #[test]
+fn a_signal_ends_the_sleep_and_is_no_error() {
+    const NAME: &str = "a_signal_ends_the_sleep_and_is_no_error";
+    if !plays(NAME) {
+        assert!(copy_of_us(NAME).wait().unwrap().success());
+        return;
+    }
+    install_guard().unwrap();
+    let (reader, _writer) = io::pipe().unwrap();
+    let mut set = [PollFd::input(reader.as_raw_fd())];
+    let start = Instant::now();
+    let (result, signalled) = bounded(Duration::from_millis(20), || poll(&mut set, Some(PATIENCE)));
+    assert!(result.is_ok() && signalled && start.elapsed() < PATIENCE);
+    assert!(!set[0].is_ready());
+}
+
+#[test]
+fn room_is_what_the_limit_leaves() {
+    check_room(0).unwrap();
+    assert_eq!(check_room(u32::MAX).unwrap_err().raw_os_error(), Some(libc::EMFILE));
+}
+
+#[test]
 fn nonblocking_pipes_do_not_wait() {
     let (mut reader, mut writer) = io::pipe().unwrap();
     set_nonblocking(reader.as_fd()).unwrap();
@@ -162,13 +184,11 @@ fn a_frozen_loop_still_ends() {
 fn end_of(pid: u32) -> ExitStatus {
     let mut found = None;
     until("the child ends", || {
-        found = reap(Some(pid)).unwrap();
+        found = reap(pid).unwrap();
         found.is_some()
     });
-    let (reaped, status) = found.unwrap();
-    assert_eq!(reaped, pid);
-    assert!(reap(Some(pid)).unwrap().is_none(), "reaped twice");
-    status
+    assert!(reap(pid).unwrap().is_none(), "reaped twice");
+    found.unwrap()
 }
 
 #[test]
@@ -178,10 +198,49 @@ fn reaps_each_child_once() {
     let living = spawn(&mut shell("read line")).unwrap();
     assert_eq!(end_of(coded.pid).code(), Some(75));
     assert_eq!(end_of(killed.pid).signal(), Some(libc::SIGKILL));
-    assert!(reap(Some(living.pid)).unwrap().is_none());
+    assert!(reap(living.pid).unwrap().is_none());
     kill_group(living.pid).unwrap();
     assert_eq!(end_of(living.pid).signal(), Some(libc::SIGKILL));
     kill_group(living.pid).unwrap();
+}
+
+// Req: P8
+#[test]
+fn a_stop_is_told_once_and_taken_back() {
+    let child = spawn(&mut shell("echo BEGUN=1; read line; exit 5")).unwrap();
+    value_of("BEGUN=", child.stdout.unwrap());
+    assert!(!has_stopped(child.pid).unwrap());
+    for _ in 0..3 {
+        stop_group(child.pid).unwrap();
+        until("it stops", || has_stopped(child.pid).unwrap());
+        assert!(!has_stopped(child.pid).unwrap() && status_field(child.pid, "State:").starts_with('T'));
+        continue_group(child.pid).unwrap();
+        until("it goes on", || !status_field(child.pid, "State:").starts_with('T'));
+        assert!(!has_stopped(child.pid).unwrap());
+        // Whether it had stopped by then or not.
+        stop_group(child.pid).unwrap();
+        continue_group(child.pid).unwrap();
+        assert!(!has_stopped(child.pid).unwrap());
+    }
+    drop(child.stdin);
+    assert_eq!(end_of(child.pid).code(), Some(5));
+    assert!(!has_stopped(child.pid).unwrap());
+}
+
+// Req: P8
+#[test]
+fn the_stop_of_a_child_is_input() {
+    if !plays("the_stop_of_a_child_is_input") {
+        assert!(copy_of_us("the_stop_of_a_child_is_input").wait().unwrap().success());
+        return;
+    }
+    let mut signals = Signals::install().unwrap();
+    let child = spawn(&mut shell("read line")).unwrap();
+    stop_group(child.pid).unwrap();
+    until("the stop is signalled", || signals.take().child);
+    until("and it has stopped", || has_stopped(child.pid).unwrap());
+    kill_group(child.pid).unwrap();
+    assert_eq!(end_of(child.pid).signal(), Some(libc::SIGKILL));
 }
 
 // Req: P7
@@ -325,8 +384,36 @@ fn merged_signals_hide_no_child() {
     while !living.is_empty() {
         poll(&mut [PollFd::input(signals.fd())], Some(PATIENCE)).unwrap();
         assert!(signals.take().child, "a child was missed");
-        while let Some((pid, _)) = reap(None).unwrap() {
-            assert!(living.remove(&pid));
+        while let Some(pid) = ended().unwrap() {
+            assert_eq!(ended().unwrap(), Some(pid), "it stays until it is reaped");
+            assert!(living.remove(&pid) && reap(pid).unwrap().is_some());
         }
     }
+    assert_eq!(ended().unwrap(), None);
+}
+
+#[test]
+fn what_waits_on_a_socket_is_ended_and_inherited_sockets_are_left_alone() {
+    const NAME: &str = "what_waits_on_a_socket_is_ended_and_inherited_sockets_are_left_alone";
+    if !plays(NAME) {
+        assert!(copy_of_us(NAME).wait().unwrap().success());
+        return;
+    }
+    let (inherited, mut its_peer) = UnixStream::pair().unwrap();
+    install_guard().unwrap();
+    let (result, expired) = bounded(PATIENCE, || 7);
+    assert!(result == 7 && !expired);
+    let (mut mute, _peer) = UnixStream::pair().unwrap();
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    // Twice: the second socket is made when the first limit is over already.
+    let ((first, second), expired) = bounded(Duration::from_millis(50), || {
+        let first = mute.read(&mut [0; 1]);
+        (first, TcpStream::connect(address).unwrap().read(&mut [0; 1]))
+    });
+    assert!(expired);
+    assert_eq!((first.unwrap(), second.unwrap()), (0, 0));
+    (&inherited).write_all(b"x").unwrap();
+    assert_eq!(its_peer.read(&mut [0; 1]).unwrap(), 1);
+    assert!(!bounded(PATIENCE, || ()).1, "told once");
 }

@@ -4,12 +4,12 @@
 //! `show ID [--json]` prints all about one message but its content. With `--json` each message is one object on one
 //! line, with the columns' names as keys.
 
-use super::table;
+use super::{Failure, configuration, exit_code, table};
 use crate::proto::conf::Conf;
 use crate::proto::text;
 use crate::sql::ops::{Filter, Listed};
 use crate::sql::{Db, Error, Purpose};
-use crate::{Invocation, Level, config, exit, fail, host, log, print};
+use crate::{Invocation, Level, config, exit, fail, log, print};
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
 
@@ -27,29 +27,13 @@ enum Request {
 }
 
 pub fn main(call: &Invocation) -> u8 {
-    let request = match parse(&call.args) {
-        Ok(request) => request,
-        Err(error) => return fail(exit::USAGE, &format!("{error}; see {} --help", call.program)),
-    };
-    let conf = match host::load_config(call.config.as_deref()) {
-        Ok(loaded) => loaded.conf,
-        Err(error) => return fail(exit::CONFIG, &error),
-    };
-    let url = match config::database_url(&conf) {
-        Ok(url) => url,
-        Err(error) => return fail(exit::CONFIG, &error.to_string()),
-    };
-    match answer(call.program, &url, conf, &request) {
-        Ok(code) => code,
-        Err(error) => fail(code_of(&error), &error.to_string()),
-    }
+    exit_code(run(call))
 }
 
-fn code_of(error: &Error) -> u8 {
-    match error {
-        Error::Setup(_) | Error::Schema(_) => exit::CONFIG,
-        Error::Lost(_) | Error::Overloaded(_) | Error::Conflict(_) | Error::Refused(_) => exit::UNAVAILABLE,
-    }
+fn run(call: &Invocation) -> Result<u8, Failure> {
+    let request = parse(&call.args).map_err(|error| Failure::usage(call, &error))?;
+    let (conf, url) = configuration(call)?;
+    Ok(answer(call.program, &url, conf, &request)?)
 }
 
 fn parse(args: &[OsString]) -> Result<Request, lexopt::Error> {

@@ -3,9 +3,10 @@
 //! Results go to standard output, everything else to the log. It changes nothing but the schema `pepsi`, and makes the
 //! database itself only when asked to.
 
+use super::{Failure, configuration, exit_code};
 use crate::sql::schema::{self, Installed, State};
-use crate::sql::{Db, Error, Purpose};
-use crate::{Invocation, Level, config, exit, host};
+use crate::sql::{Db, Purpose};
+use crate::{Invocation, Level, exit};
 use lexopt::prelude::*;
 use serde_json::json;
 
@@ -18,34 +19,13 @@ enum Command {
     Status { json: bool },
 }
 
-/// An exit code and the line that says why.
-struct Failure {
-    code: u8,
-    text: String,
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        let code = match &error {
-            Error::Schema(_) | Error::Setup(_) => exit::CONFIG,
-            Error::Lost(_) | Error::Overloaded(_) | Error::Conflict(_) | Error::Refused(_) => {
-                exit::UNAVAILABLE
-            }
-        };
-        Failure { code, text: error.to_string() }
-    }
-}
-
 pub fn main(call: &Invocation) -> u8 {
-    match run(call) {
-        Ok(code) => code,
-        Err(failure) => crate::fail(failure.code, &failure.text),
-    }
+    exit_code(run(call))
 }
 
 fn run(call: &Invocation) -> Result<u8, Failure> {
-    let command = parse(call).map_err(|text| Failure { code: exit::USAGE, text })?;
-    let url = database_url(call).map_err(|text| Failure { code: exit::CONFIG, text })?;
+    let command = parse(call).map_err(|text| Failure::usage(call, &text))?;
+    let (_, url) = configuration(call)?;
     match command {
         Command::Schema { create_database } => install(&url, create_database),
         Command::Status { json } => status(&url, json),
@@ -66,12 +46,7 @@ fn parse(call: &Invocation) -> Result<Command, String> {
             (other, _) => return Err(other.unexpected().to_string()),
         }
     }
-    command.ok_or_else(|| "say `schema` or `status`; --help lists what they take".to_owned())
-}
-
-fn database_url(call: &Invocation) -> Result<String, String> {
-    let loaded = host::load_config(call.config.as_deref())?;
-    config::database_url(&loaded.conf).map_err(|error| error.to_string())
+    command.ok_or_else(|| "say `schema` or `status`".to_owned())
 }
 
 fn install(url: &str, create_database: bool) -> Result<u8, Failure> {

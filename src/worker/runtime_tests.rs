@@ -281,6 +281,17 @@ fn an_input_that_ends_within_a_line_is_not_acted_upon() {
     assert_eq!(serve(&world, &"1".repeat(line::MAX_LINE + 1)), (String::new(), 65));
 }
 
+// Req: P8, D4
+#[test]
+fn a_withdrawn_id_is_not_begun_and_answered_0() {
+    // Pending again under the same claim, claimed anew, claimed anew by way of another stage.
+    let withdrawn = Row { status: "pending".into(), ..row(1, "fail") };
+    let elsewhere = Row { claim: 4, stage: "other".into(), ..row(3, "fail") };
+    let world = world(vec![withdrawn, Row { claim: 4, ..row(2, "fail") }, elsewhere]);
+    assert_eq!(serve(&world, "1 3\n2 3\n3 3\n"), ("0 0 0 ".into(), 0));
+    assert_eq!(done(&world), ["load 1 Full", "load 2 Full", "load 3 Full"]);
+}
+
 // Req: P8
 #[test]
 fn each_status_is_out_before_the_next_row_is_loaded() {

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,8 +13,18 @@ struct Shared {
     /// The client's side of each connection, and the server's.
     pairs: Mutex<Vec<(UnixStream, UnixStream)>>,
     silent: AtomicBool,
-    holding: AtomicBool,
+    /// So many of the first connections are silent for ever.
+    forgotten: AtomicUsize,
+    made: AtomicUsize,
+    /// The newest connection on which something waits to pass, counted from one.
+    holding: AtomicUsize,
     refusing: AtomicBool,
+}
+
+impl Shared {
+    fn is_silent(&self, number: usize) -> bool {
+        self.silent.load(Ordering::SeqCst) || number < self.forgotten.load(Ordering::SeqCst)
+    }
 }
 
 pub struct Proxy {
@@ -28,13 +38,14 @@ impl Proxy {
         let shared = Arc::new(Shared::default());
         let proxy = Proxy { shared: shared.clone() };
         std::thread::spawn(move || {
-            for client in listener.incoming() {
+            for (number, client) in listener.incoming().enumerate() {
                 if shared.refusing.load(Ordering::SeqCst) {
                     continue;
                 }
                 let (client, server) = (client.unwrap(), UnixStream::connect(&server).unwrap());
-                forward(client.try_clone().unwrap(), server.try_clone().unwrap(), shared.clone());
-                forward(server.try_clone().unwrap(), client.try_clone().unwrap(), shared.clone());
+                shared.made.store(number + 1, Ordering::SeqCst);
+                forward(number, client.try_clone().unwrap(), server.try_clone().unwrap(), shared.clone());
+                forward(number, server.try_clone().unwrap(), client.try_clone().unwrap(), shared.clone());
                 shared.pairs.lock().unwrap().push((client, server));
             }
         });
@@ -60,9 +71,15 @@ impl Proxy {
         }
     }
 
-    /// Whether something came since it fell silent.
+    /// As a router that lost its table: what goes through the connections that there are is dropped, and nobody is told.
+    /// New ones work.
+    pub fn forget(&self) {
+        self.shared.forgotten.store(self.shared.made.load(Ordering::SeqCst), Ordering::SeqCst);
+    }
+
+    /// Whether something came on the newest connection since it fell silent.
     pub fn holds_something(&self) -> bool {
-        self.shared.holding.load(Ordering::SeqCst)
+        self.shared.holding.load(Ordering::SeqCst) == self.shared.made.load(Ordering::SeqCst)
     }
 
     /// From now on nothing passes in either direction.
@@ -72,12 +89,12 @@ impl Proxy {
 }
 
 /// An end of `from` is not passed on: that is the point of `cut`.
-fn forward(mut from: UnixStream, mut to: UnixStream, shared: Arc<Shared>) {
+fn forward(number: usize, mut from: UnixStream, mut to: UnixStream, shared: Arc<Shared>) {
     std::thread::spawn(move || {
         let mut buffer = [0; 8192];
         while let Ok(count @ 1..) = from.read(&mut buffer) {
-            while shared.silent.load(Ordering::SeqCst) {
-                shared.holding.store(true, Ordering::SeqCst);
+            while shared.is_silent(number) {
+                shared.holding.fetch_max(number + 1, Ordering::SeqCst);
                 std::thread::park_timeout(Duration::from_millis(20));
             }
             if to.write_all(&buffer[..count]).is_err() {

@@ -89,6 +89,41 @@ fn the_third_strike_is_the_last() {
     }
 }
 
+// Req: D7, E2
+#[test]
+fn a_row_that_its_worker_does_not_move_is_struck_in_the_end() {
+    let world = World::new();
+    world.configure("pepsi-dispatch", "STATS_INTERVAL", "1 s");
+    // One stays, the other ends each time.
+    world.stage("stays", "echo ready; while read id; do echo 0; done", &[]);
+    world.stage("ends", "echo ready; read id; echo 0; exit 1", &[]);
+    for stage in ["stays", "ends"] {
+        world.add(stage, 1);
+    }
+    let _dispatcher = world.serve();
+    for stage in ["stays", "ends"] {
+        until("the strike", || world.rows(stage)[0].status == "paused");
+        let row = world.rows(stage).remove(0);
+        assert_eq!(row.state["strikes"], 1);
+        assert_eq!(row.claims, 2, "{stage}");
+        let error = row.state["last_error"].as_str().unwrap_or_default();
+        assert!(error.contains("did not move"), "{error}");
+    }
+}
+
+// Req: R2
+#[test]
+fn reports_that_cannot_be_read_are_logged_once_a_worker_and_the_status_counts() {
+    let world = World::new();
+    let script = "echo ready; while read id; do echo 1 nonsense; done";
+    world.stage("init", script, &[("PARALLELISM", "1"), ("QUEUE_LIMIT", "4")]);
+    world.add("init", 12);
+    let dispatcher = world.serve();
+    world.until_all("init", "failed");
+    let log = dispatcher.log();
+    assert_eq!(log.matches("report is dropped").count(), 1, "{log}");
+}
+
 // Req: R3, L1, O1
 #[test]
 fn a_database_that_is_lost_or_overloaded_blames_no_message() {

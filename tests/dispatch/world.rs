@@ -114,10 +114,13 @@ impl World {
 
     /// Adds messages silently, in one transaction; their ids in order.
     pub fn add(&self, stage: &str, count: i32) -> Vec<i64> {
-        let sql =
-            "SELECT pepsi.workqueue_add('a@example.org', '{b@example.net}', 'Subject: x', 'text', '{}', $1)
+        self.add_from(stage, "a@example.org", count)
+    }
+
+    pub fn add_from(&self, stage: &str, sender: &str, count: i32) -> Vec<i64> {
+        let sql = "SELECT pepsi.workqueue_add($3, '{b@example.net}', 'Subject: x', 'text', '{}', $1)
                    FROM generate_series(1, $2)";
-        let rows = self.database.borrow_mut().client.query(sql, &[&stage, &count]).unwrap();
+        let rows = self.database.borrow_mut().client.query(sql, &[&stage, &count, &sender]).unwrap();
         rows.iter().map(|row| row.get(0)).collect()
     }
 
@@ -125,6 +128,15 @@ impl World {
     pub fn inject(&self, stage: &str) -> i64 {
         let sql = "SELECT pepsi.workqueue_inject('a@example.org', '{b@example.net}', 'Subject: x', 'text', '{}', $1)";
         self.database.borrow_mut().client.query_one(sql, &[&stage]).unwrap().get(0)
+    }
+
+    /// A session of its own.
+    pub fn connect(&self) -> postgres::Client {
+        self.database.borrow().connect()
+    }
+
+    pub fn number(&self, sql: &str) -> i64 {
+        self.database.borrow_mut().number(sql)
     }
 
     pub fn set_strikes(&self, stage: &str, strikes: i32) {

@@ -120,6 +120,14 @@ impl Postgres {
         self.start_again();
     }
 
+    /// SIGKILL to the server itself; the others of it end when they notice.
+    pub fn kill(&self) {
+        let others = children(self.pid());
+        assert!(process::signal("KILL", &self.pid().to_string()), "the server is gone");
+        let is_there = |id: &u32| Path::new(&format!("/proc/{id}")).exists();
+        super::wait_until("all of the server end", super::PATIENCE, || !others.iter().any(is_there));
+    }
+
     /// SIGSTOP to the server and all its backends: connections stay open and nothing answers.
     pub fn freeze(&self) {
         self.signal_all("STOP");

@@ -75,6 +75,7 @@ pub fn name(job: &Job) -> &'static str {
         Job::Connect => "Connect",
         Job::Lock => "Lock",
         Job::Reconcile { .. } => "Reconcile",
+        Job::FindStrays { .. } => "FindStrays",
         Job::Claim { .. } => "Claim",
         Job::Requeue { .. } => "Requeue",
         Job::Pause { .. } => "Pause",
@@ -204,6 +205,7 @@ impl Bench {
                 let (stages, is_changed) = self.configured.clone();
                 Reply::Config { stages, changes: is_changed.then(|| "edited".to_owned()) }
             }
+            Job::FindStrays { .. } => Reply::Strays(Vec::new()),
             Job::Reconcile { .. }
             | Job::Requeue { .. }
             | Job::Pause { .. }
@@ -236,7 +238,7 @@ impl Bench {
     /// The jobs since the last call, but for claims, flushes and what keeps the queue.
     pub fn writes(&mut self) -> Vec<Job> {
         let all = std::mem::take(&mut self.jobs);
-        let upkeep = ["Claim", "Flush", "Sweep", "Reconcile", "CollectBodies"];
+        let upkeep = ["Claim", "Flush", "Sweep", "Reconcile", "FindStrays", "CollectBodies"];
         all.into_iter().filter(|job| !upkeep.contains(&name(job))).collect()
     }
 

@@ -7,8 +7,8 @@ use super::database::Herald;
 use super::process::{Process, Word};
 use super::reloads::Reloads;
 use super::world::{SECOND, World};
-use crate::machine::{Blame, Claim, Deltas, Demand, Exit, Fault, Job, Micros, Reply, WorkerId};
-use std::collections::BTreeMap;
+use crate::machine::{Blame, Claim, Deltas, Demand, Exit, Fault, Job, Micros, Reply, Stray, WorkerId};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a claimed row is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub enum Place {
     /// With the machine, sent to nobody.
     Kept,
     Sent(WorkerId),
+    /// Being written back while this worker stands still.
+    Withdrawn(WorkerId),
     Owes(Debt),
 }
 
@@ -51,6 +53,8 @@ pub struct Life {
     stages: Vec<StageTruth>,
     /// No worker may be started for the stage before then (P5, E5, E6).
     pub cooling: Vec<Micros>,
+    /// The time of a message, by stage.
+    pub average: Vec<Option<Micros>>,
     /// As long as a stage may rest after a worker that neither was handed a row nor answered one.
     pub useless: Vec<Micros>,
     /// The stage may not be claimed before then (O1).
@@ -63,6 +67,9 @@ pub struct Life {
     pub listens: bool,
     /// The telemetry switch was thrown, and workers from before may still be at work.
     pub telemetry_at: Option<Micros>,
+    /// Claims that were answered with 0 over this connection, and rows that turned out to be left running by such an answer.
+    done: BTreeSet<Claim>,
+    strayed: BTreeSet<(usize, i64)>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,6 +95,7 @@ impl Life {
             written: Deltas::default(),
             stages: vec![StageTruth::default(); stages],
             cooling: vec![0; stages],
+            average: vec![None; stages],
             useless: vec![0; stages],
             held: vec![0; stages],
             claims: 0,
@@ -97,6 +105,8 @@ impl Life {
             // It listens before it reads its configuration.
             listens: true,
             telemetry_at: None,
+            done: BTreeSet::new(),
+            strayed: BTreeSet::new(),
         }
     }
 
@@ -162,7 +172,12 @@ impl World {
                     return true;
                 }
                 let Some(head) = process.outstanding.pop_front() else {
-                    process.distrust(now);
+                    process.head_since = now;
+                    if process.ghosts.pop_front().is_some() {
+                        self.note("a ghost is answered");
+                    } else {
+                        process.distrust(now);
+                    }
                     return true;
                 };
                 let spent = now - process.head_since;
@@ -173,6 +188,11 @@ impl World {
                     self.told(id, head, steps);
                 }
                 self.answered(head, stage, *status, spent);
+            }
+            Word::Halted(halt) => {
+                // After a Continue it is not reported any more.
+                process.halted = process.halt.filter(|_| process.halts == *halt).map(|_| now);
+                return process.halted.is_some();
             }
             Word::Exited(exit) => {
                 self.buried(id, Some(*exit));
@@ -198,10 +218,13 @@ impl World {
             }
             _ => {
                 self.life.truth.executed += 1;
+                let average = &mut self.life.average[stage];
+                *average = Some(average.map_or(spent, |average| average - average / 8 + spent / 8));
                 self.life.stages[stage].messages += 1;
                 self.life.stages[stage].time += spent;
                 if status == 0 {
                     self.life.ledger.remove(&head);
+                    self.life.done.insert(head);
                 } else {
                     self.life.truth.failed += 1;
                     self.life.owe(head, Debt::Fail);
@@ -286,6 +309,9 @@ impl World {
             if *job == Job::Reread {
                 self.life.reload.failed();
             }
+            if let Job::Requeue { rows } = job {
+                self.not_withdrawn(rows);
+            }
             match fault {
                 Fault::Lost(_) => {
                     if let Job::Flush(deltas) = job {
@@ -308,9 +334,11 @@ impl World {
             }
             (Job::Lock, Reply::Locked) => {
                 self.life.reconciled = false;
+                self.life.done.clear();
                 self.told_all();
             }
             (Job::Reconcile { .. }, _) => self.told_all(),
+            (Job::FindStrays { .. }, Reply::Strays(rows)) => rows.iter().for_each(|row| self.strayed(row)),
             (Job::Sweep { .. }, Reply::Swept { moved, .. }) if *moved > 0 => self.told_all(),
             (Job::Requeue { rows }, _) => rows.iter().for_each(|row| self.settled(*row)),
             (
@@ -325,6 +353,41 @@ impl World {
             (Job::Reread, reply) => self.reread(reply),
             _ => {}
         }
+    }
+
+    /// A row that was answered and not moved: it goes back once, and then takes a strike.
+    fn strayed(&mut self, stray: &Stray) {
+        let claim = stray.row;
+        assert!(self.life.done.remove(&claim), "{claim:?} is no stray");
+        let stage = self.database.row(claim.id).stage;
+        let debt = if !self.life.strayed.insert((stage, claim.id)) {
+            self.life.stages[stage].crashes += 1;
+            self.life.truth.failed += u64::from(stray.strikes == 2);
+            self.note("stray: struck");
+            Debt::Strike(Blame::Crashed)
+        } else {
+            self.note("stray: freed");
+            Debt::Requeue
+        };
+        let entry = Entry { place: Place::Owes(debt), strikes: stray.strikes, stage };
+        assert!(self.life.ledger.insert(claim, entry).is_none());
+    }
+
+    /// What was to be written back and is not is the worker's again, if it is there.
+    fn not_withdrawn(&mut self, rows: &[Claim]) {
+        for row in rows {
+            let entry = self.life.ledger.get_mut(row).expect("a claim that is ours");
+            let Place::Withdrawn(worker) = entry.place else { continue };
+            entry.place = Place::Owes(Debt::Requeue);
+            let process = self.processes.get_mut(&worker).filter(|process| process.killed_at.is_none());
+            let Some(process) = process else { continue };
+            if process.ghosts.contains(row) {
+                process.ghosts.retain(|ghost| ghost != row);
+                process.outstanding.push_back(*row);
+                entry.place = Place::Sent(worker);
+            }
+        }
+        self.note("a withdrawal fails");
     }
 
     /// A write is done: the claim is over, and whatever came of the row is known.

@@ -43,6 +43,8 @@ impl World {
                 let stopping = self.life.stopping.is_some() || self.life.given_up;
                 assert!(stopping || process.outstanding.is_empty(), "closed while it works");
             }
+            Action::Halt { worker } => self.check_halt(*worker, turn),
+            Action::Continue { worker } => self.check_continue(*worker),
             Action::Kill { worker } => self.check_kill(*worker, turn),
             Action::Log { message, .. } => assert!(!message.is_empty() && !message.contains('\n')),
             Action::Announce(kind) => {
@@ -64,6 +66,7 @@ impl World {
         assert!(
             process.asked_to_close.is_none() && process.closed_at.is_none() && process.killed_at.is_none()
         );
+        assert!(process.halt.is_none() && process.ghosts.is_empty(), "sent while it stands still");
         if process.outstanding.is_empty() {
             process.head_since = now;
         }
@@ -80,6 +83,58 @@ impl World {
         assert!(process.handed_out <= spec.max_messages, "more ids than MAX_MESSAGES");
         let struck = process.outstanding.iter().any(|claim| self.life.ledger[claim].strikes > 0);
         assert!(!struck || process.outstanding.len() == 1, "a row with strikes is not alone");
+    }
+
+    /// Only behind a head that is stuck, and one worker at a time.
+    fn check_halt(&mut self, id: WorkerId, turn: bool) {
+        let now = self.now;
+        let stands = |process: &Process| process.halt.is_some() && process.killed_at.is_none();
+        assert!(turn && self.life.stopping.is_none() && !self.processes.values().any(stands));
+        let process = self.processes.get_mut(&id).expect("a worker that is there");
+        assert!(process.claims && process.known_ready && !process.distrusted && process.ghosts.is_empty());
+        assert!(
+            process.asked_to_close.is_none() && process.closed_at.is_none() && process.killed_at.is_none()
+        );
+        assert!(process.outstanding.len() > 1 && self.specs[process.stage].parallelism > 1);
+        let average = self.life.average[process.stage].expect("something was answered here");
+        assert!(now >= process.head_since + SECOND.max(10 * average), "its head is not stuck: {process:?}");
+        process.halt = Some((now, process.outstanding[0]));
+        process.halted = None;
+    }
+
+    fn check_continue(&mut self, id: WorkerId) {
+        let back = self.life.ledger.values().any(|entry| entry.place == Place::Withdrawn(id));
+        assert!(!back, "a worker goes on and its rows are not known to be back");
+        let process = self.processes.get_mut(&id).expect("a worker that is there");
+        process.halt.take().expect("a worker that stands still");
+        if let Some(since) = process.halted.take() {
+            process.head_since += self.now - process.head_since.max(since);
+        }
+    }
+
+    /// All that is behind a head which was unanswered when its worker had stopped.
+    fn check_withdrawal(&mut self, id: WorkerId, rows: &[Claim]) {
+        self.note("job: withdrawal");
+        let process = self.processes.get_mut(&id).expect("a worker that is there");
+        assert!(process.halted.is_some() && process.killed_at.is_none() && process.closed_at.is_none());
+        let (_, head) = process.halt.expect("a worker that stands still");
+        assert_eq!(process.outstanding.pop_front(), Some(head), "its head is answered");
+        assert!(process.outstanding.iter().eq(rows), "{rows:?} of {:?}", process.outstanding);
+        process.ghosts = std::mem::take(&mut process.outstanding);
+        process.outstanding.push_back(head);
+        for row in rows {
+            self.life.ledger.get_mut(row).expect("a row that is ours").place = Place::Withdrawn(id);
+        }
+    }
+
+    /// Before a write takes effect: a row that is taken from a worker has not been begun there.
+    pub fn check_withdrawn(&self, job: &Job) {
+        let Job::Requeue { rows } = job else { return };
+        for row in rows {
+            if let Some(Place::Withdrawn(worker)) = self.life.ledger.get(row).map(|entry| entry.place) {
+                assert!(!self.is_run(*row), "worker {worker:?} works on {row:?}, which goes back");
+            }
+        }
     }
 
     fn check_kill(&mut self, id: WorkerId, turn: bool) {
@@ -106,6 +161,7 @@ impl World {
             Job::Connect => "job: connect",
             Job::Lock => "job: lock",
             Job::Reconcile { .. } => "job: reconcile",
+            Job::FindStrays { .. } => "job: find strays",
             Job::Claim { skip_locked: true, .. } => "job: claim around locks",
             Job::Claim { .. } => "job: claim",
             Job::Requeue { rows } if rows.len() > 1 => "job: requeue of many",
@@ -133,6 +189,10 @@ impl World {
             }
             Job::Reconcile { .. } => life.reconciled = true,
             Job::Requeue { rows } => {
+                let place = |row: &Claim| self.life.ledger.get(row).map(|entry| entry.place);
+                if let Some(Place::Sent(worker)) = rows.first().and_then(place) {
+                    return self.check_withdrawal(worker, rows);
+                }
                 for row in rows {
                     self.check_write(*row, Debt::Requeue, 0);
                 }
@@ -150,7 +210,7 @@ impl World {
                 self.check_write(*row, Debt::Strike(*blame), *strikes);
             }
             Job::Fail { row, .. } => self.check_write(*row, Debt::Fail, 0),
-            Job::Sweep { .. } | Job::Flush(_) | Job::CollectBodies { .. } => {}
+            Job::FindStrays { .. } | Job::Sweep { .. } | Job::Flush(_) | Job::CollectBodies { .. } => {}
             Job::Reread => {
                 assert!(life.stopping.is_none() && !life.given_up, "a rereading while stopping");
                 life.reload.issued();
@@ -198,7 +258,9 @@ impl World {
         match entry.place {
             Place::Owes(owed) => assert_eq!(owed, debt, "{row:?}"),
             Place::Kept => assert_eq!(debt, Debt::Requeue, "{row:?} was sent to nobody"),
-            Place::Sent(worker) => panic!("{row:?} is written about while worker {worker:?} has it"),
+            Place::Sent(worker) | Place::Withdrawn(worker) => {
+                panic!("{row:?} is written about while worker {worker:?} has it")
+            }
         }
         if let Debt::Strike(_) = debt {
             assert_eq!(strikes, entry.strikes + 1, "{row:?}");
@@ -258,7 +320,9 @@ impl World {
             for (claim, entry) in &self.life.ledger {
                 let is_charged = unsettled.remove(&(claim.id, claim.claim));
                 match entry.place {
-                    Place::Sent(_) => assert!(is_charged, "{claim:?} is settled while it is with a worker"),
+                    Place::Sent(_) | Place::Withdrawn(_) => {
+                        assert!(is_charged, "{claim:?} is settled while it is with a worker")
+                    }
                     Place::Owes(_) => assert!(!is_charged, "{claim:?} has left and is not settled"),
                     // It may be about to go back.
                     Place::Kept => {}
@@ -275,6 +339,12 @@ impl World {
             let limit = self.specs[process.stage].max_runtime;
             let late = is_overdue(process, self.now, limit) || outstayed(process, self.now);
             assert!(process.killed_at.is_some() || !late, "nobody ends {process:?}");
+            if let Some((since, _)) = process.halt.filter(|_| process.killed_at.is_none()) {
+                // A statement may take three seconds, and one that was lost gets twelve to end.
+                let failed = self.life.failed_at.is_some_and(|at| at >= since);
+                let limit = if failed { 20 * SECOND } else { 8 * SECOND };
+                assert!(self.now < since + limit, "nobody continues {process:?}");
+            }
         }
         if actions == 0 {
             self.check_prompt();
@@ -327,7 +397,8 @@ impl World {
             let closed = process.asked_to_close.is_some() || process.closed_at.is_some();
             closed || process.killed_at.is_some() || process.retired || process.handed_out >= limit
         };
-        self.processes.values().any(|process| process.stage == stage && leaving(process))
+        let resting = |process: &Process| leaving(process) || !process.ghosts.is_empty();
+        self.processes.values().any(|process| process.stage == stage && resting(process))
             || self
                 .life
                 .ledger
@@ -347,7 +418,8 @@ impl World {
 /// Its head has had MAX_RUNTIME. A worker whose output ended, or that is stopping, has limits of its own.
 fn is_overdue(process: &Process, now: Micros, limit: Micros) -> bool {
     let working = process.known_ready && process.closed_at.is_none() && process.asked_to_close.is_none();
-    working && !process.outstanding.is_empty() && now >= process.head_since + limit
+    let waits = !process.outstanding.is_empty() || !process.ghosts.is_empty();
+    working && waits && process.halted.is_none() && now >= process.head_since + limit
 }
 
 /// It did not start in time, ignores that its input is closed, or closed its output and lives.

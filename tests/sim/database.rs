@@ -1,7 +1,7 @@
 //! The simulated queue: rows as PostgreSQL would keep them, every write fenced, every job all or nothing.
 
 use crate::machine::fair::choose::{self, choose};
-use crate::machine::{Claim, Claimed, Deltas, Demand, Job, Micros, Reply, WorkerId};
+use crate::machine::{Claim, Claimed, Deltas, Demand, Job, Micros, Reply, Stray, WorkerId};
 use std::collections::BTreeSet;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +68,7 @@ const SENDERS: [&str; 5] = ["ip:192.0.2.1", "user:b", "from:c.example", "null:d"
 #[derive(Clone, Debug)]
 pub struct Database {
     pub stages: usize,
+    names: Vec<String>,
     /// Row `id` is at `id - 1`.
     pub rows: Vec<Row>,
     pub pending: Vec<BTreeSet<i64>>,
@@ -83,9 +84,11 @@ pub struct Database {
 }
 
 impl Database {
-    pub fn new(stages: usize) -> Database {
+    pub fn new(names: &[String]) -> Database {
+        let stages = names.len();
         Database {
             stages,
+            names: names.to_vec(),
             rows: Vec::new(),
             pending: vec![BTreeSet::new(); stages],
             running: BTreeSet::new(),
@@ -95,6 +98,11 @@ impl Database {
             locked: None,
             flushed: Deltas::default(),
         }
+    }
+
+    /// The last claim of that row.
+    pub fn claim_of(&self, id: i64) -> Claim {
+        Claim { id, claim: self.row(id).claims }
     }
 
     pub fn row(&self, id: i64) -> &Row {
@@ -257,6 +265,15 @@ impl Database {
                     }
                 }
                 Reply::Done
+            }
+            Job::FindStrays { held } => {
+                let is_held = |id: i64| held.iter().any(|claim| *claim == self.claim_of(id));
+                let strays = self.running.iter().filter(|id| !is_held(**id)).map(|id| Stray {
+                    stage: self.names[self.row(*id).stage].clone(),
+                    row: self.claim_of(*id),
+                    strikes: self.row(*id).strikes,
+                });
+                Reply::Strays(strays.collect())
             }
             Job::Requeue { rows } => {
                 for claim in rows {

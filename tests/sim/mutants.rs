@@ -27,6 +27,74 @@ const fn mutant(what: &'static str, file: &'static str, from: &'static str, to: 
 }
 
 const MUTANTS: &[Mutant] = &[
+    mutant(
+        "a worker goes on before its rows are known to be back",
+        "withdraw.rs",
+        "Some(Job::Requeue { rows: claims })",
+        "{ self.actions.push(Action::Continue { worker: id }); Some(Job::Requeue { rows: claims }) }",
+    ),
+    mutant(
+        "rows are withdrawn though their head was answered",
+        "withdraw.rs",
+        "worker.sent.front().map(|row| row.claim) == Some(*head)",
+        "worker.sent.len() > 1 && head.id > 0",
+    ),
+    mutant(
+        "rows are withdrawn before the worker has stopped",
+        "withdraw.rs",
+        "Phase::Stopping | Phase::Writing(_) | Phase::Lost { .. } => None",
+        "Phase::Stopping => Some((Kind::Withdraw, self.now)), Phase::Writing(_) | Phase::Lost { .. } => None",
+    ),
+    mutant("answers to withdrawn ids are a breach", "verdict.rs", "worker.ghosts.is_empty()", "true"),
+    mutant(
+        "an answer to a withdrawn id counts",
+        "withdraw.rs",
+        "worker.sent.drain(1..).collect()",
+        "worker.sent.iter().skip(1).cloned().collect()",
+    ),
+    mutant(
+        "withdrawn rows that were not written are dropped",
+        "withdraw.rs",
+        "worker.sent.extend(back)",
+        "drop(back)",
+    ),
+    mutant(
+        "what was withdrawn is not refunded",
+        "withdraw.rs",
+        "self.claims.fair.settle(self.now, row.claim.key(), fair::End::Unrun)",
+        "()",
+    ),
+    mutant("what was withdrawn is not looked up", "withdraw.rs", "self.claims.touch(row.claim.id)", "()"),
+    mutant(
+        "a worker that compares no claims is withdrawn from",
+        "withdraw.rs",
+        "worker.claims && worker.sent.len() > 1",
+        "worker.sent.len() > 1",
+    ),
+    mutant(
+        "a worker is left stopped at the end",
+        "withdraw.rs",
+        "&& self.stop.is_none() && is_up",
+        "&& is_up",
+    ),
+    mutant(
+        "a worker that does not stop is waited for",
+        "withdraw.rs",
+        "!goes_on || self.now >= since.saturating_add(HALT_LIMIT)",
+        "!goes_on",
+    ),
+    mutant(
+        "after a lost reply the worker goes on at once",
+        "withdraw.rs",
+        "self.now.saturating_add(LOST_LIMIT)",
+        "self.now",
+    ),
+    mutant(
+        "rows are put behind a stuck head",
+        "worker.rs",
+        "self.stuck || !self.may_be_sent()",
+        "!self.may_be_sent()",
+    ),
     mutant("a sibling is struck", "verdict.rs", "sent.pop_front()", "sent.pop_back()"),
     mutant("a dead worker's rows are not looked up", "verdict.rs", "self.claims.touch(row.claim.id)", "()"),
     mutant("an answered row is not looked up", "verdict.rs", "self.claims.touch(id)", "self.claims.want()"),

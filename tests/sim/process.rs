@@ -17,6 +17,8 @@ pub enum Word {
     },
     Garbage,
     Closed,
+    /// It has stopped, as it was told that time.
+    Halted(u64),
     Exited(Exit),
 }
 
@@ -69,10 +71,22 @@ pub struct Process {
     run: Option<(u64, Claim, How)>,
     runs: u64,
     pub alive: bool,
+    /// It said that it compares claims.
+    pub claims: bool,
+    /// How often it was told to stop.
+    pub halts: u64,
+    /// Stopped by the kernel, and the run that would have finished meanwhile.
+    frozen: bool,
+    late: Option<u64>,
     quiet: bool,
     last_word: Micros,
     // What the machine has been told of it.
     pub outstanding: VecDeque<Claim>,
+    /// What was withdrawn from it and is not answered.
+    pub ghosts: VecDeque<Claim>,
+    /// Since when it is told to stop, its head then, and since when it is known to have stopped.
+    pub halt: Option<(Micros, Claim)>,
+    pub halted: Option<Micros>,
     pub head_since: Micros,
     pub born: Micros,
     pub known_ready: bool,
@@ -118,6 +132,7 @@ impl World {
         } else {
             Nature::Normal
         };
+        let claims = self.every_worker_says_claims || self.prng.chance(800);
         let process = Process {
             stage,
             nature,
@@ -127,9 +142,16 @@ impl World {
             run: None,
             runs: 0,
             alive: true,
+            claims,
+            halts: 0,
+            frozen: false,
+            late: None,
             quiet: false,
             last_word: self.now,
             outstanding: VecDeque::new(),
+            ghosts: VecDeque::new(),
+            halt: None,
+            halted: None,
             head_since: 0,
             born: self.now,
             known_ready: false,
@@ -234,7 +256,7 @@ impl World {
     /// Takes the next id, if it is free to.
     fn work(&mut self, id: WorkerId) {
         let Some(process) = self.processes.get_mut(&id).filter(|process| process.alive) else { return };
-        if !process.ready || process.run.is_some() || process.quiet {
+        if !process.ready || process.run.is_some() || process.quiet || process.frozen {
             return;
         }
         let Some(claim) = process.input.pop_front() else {
@@ -308,6 +330,10 @@ impl World {
     pub fn finishes(&mut self, id: WorkerId, run: u64) {
         let Some(process) = self.processes.get_mut(&id).filter(|process| process.alive) else { return };
         let Some((number, claim, how)) = process.run.filter(|(number, _, _)| *number == run) else { return };
+        if process.frozen {
+            process.late = Some(run);
+            return;
+        }
         assert_eq!(number, run);
         process.run = None;
         self.note(match how {
@@ -405,6 +431,58 @@ impl World {
             self.say(id, Word::Closed);
         }
         self.say(id, Word::Exited(exit));
+    }
+
+    pub fn says_claims(&self, id: WorkerId) -> bool {
+        self.processes.get(&id).is_some_and(|process| process.claims)
+    }
+
+    /// SIGSTOP: at once, but for a process that waits for a disk.
+    pub fn halt(&mut self, id: WorkerId) {
+        let wait = if self.faults && self.prng.chance(100) {
+            self.prng.between(MILLI, 3 * SECOND)
+        } else {
+            self.prng.between(5, 300)
+        };
+        let process = self.processes.get_mut(&id).expect("a worker that is there");
+        process.halts += 1;
+        let halt = process.halts;
+        self.after(wait, Happening::Stops(id, halt));
+    }
+
+    pub fn stops(&mut self, id: WorkerId, halt: u64) {
+        let Some(process) = self.processes.get_mut(&id).filter(|process| process.alive) else { return };
+        if process.halts != halt || process.halt.is_none() {
+            return;
+        }
+        process.frozen = true;
+        self.note("a worker is stopped");
+        self.say(id, Word::Halted(halt));
+        if self.prng.chance(self.profile.words) {
+            if self.prng.chance(500) {
+                let wait = self.prng.between(0, 2 * MILLI);
+                self.after(wait, Happening::Dies(id, Exit::Signal(9)));
+            } else {
+                // A process of its own has its output too.
+                self.say(id, Word::Answer { status: 0, about: None });
+            }
+        }
+    }
+
+    /// SIGCONT.
+    pub fn thaw(&mut self, id: WorkerId) {
+        let process = self.processes.get_mut(&id).expect("a worker that is there");
+        process.frozen = false;
+        if let Some(run) = process.late.take() {
+            self.after(5, Happening::Finishes(id, run));
+        }
+        self.work(id);
+    }
+
+    /// Whether a worker that may go on works on it.
+    pub fn is_run(&self, claim: Claim) -> bool {
+        let runs = |process: &Process| process.run.is_some_and(|(_, row, _)| row == claim);
+        self.processes.values().any(|process| process.killed_at.is_none() && process.alive && runs(process))
     }
 
     pub fn kill(&mut self, id: WorkerId) {

@@ -250,7 +250,7 @@ impl World {
             self.life.reload.replaced = Some(self.now);
         }
         for process in self.processes.values().filter(|process| process.retired) {
-            let at_work = !process.outstanding.is_empty();
+            let at_work = !process.outstanding.is_empty() || !process.ghosts.is_empty();
             let ends = process.asked_to_close.or(process.closed_at).or(process.killed_at).is_some();
             assert!(at_work || ends, "a worker with old values is kept: {process:?}");
         }

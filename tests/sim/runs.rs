@@ -7,6 +7,9 @@ use crate::machine::{Settings, StageSpec};
 
 /// What a thousand hostile worlds must have met, or they were not hostile.
 pub const MET: &[&str] = &[
+    "a ghost is answered",
+    "a withdrawal fails",
+    "a worker is stopped",
     "crash of the dispatcher",
     "end: crash",
     "end: database lost",
@@ -36,6 +39,7 @@ pub const MET: &[&str] = &[
     "job: requeue of many",
     "job: strike",
     "job: sweep",
+    "job: withdrawal",
     "killed worker commits",
     "killed worker is fenced",
     "lock held",

@@ -31,9 +31,11 @@ enum Move {
     Garbage(u64),
     /// The configuration has changed.
     Reload,
+    /// It has stopped, as it was told.
+    Halted(u64),
 }
 
-const MOVES: [Move; 16] = [
+const MOVES: [Move; 17] = [
     Move::Turn,
     Move::Wait,
     Move::Good,
@@ -50,6 +52,7 @@ const MOVES: [Move; 16] = [
     Move::Crash(2),
     Move::Closed(1),
     Move::Garbage(1),
+    Move::Halted(1),
 ];
 
 /// What the outside knows of one worker.
@@ -59,6 +62,9 @@ struct Known {
     mute: bool,
     killed: bool,
     closed: bool,
+    /// Told to stop; known to have stopped.
+    halting: bool,
+    halted: bool,
     asked: Vec<Claim>,
 }
 
@@ -121,17 +127,59 @@ impl Node {
         node
     }
 
+    /// The same, and worker 1 was just told to stop: its head is stuck, and another row behind it.
+    fn stuck() -> Node {
+        let mut node = Node::new(0);
+        for rows in [vec![row(3, 0)], vec![row(6, 0), row(9, 0)]] {
+            node.step(Event::Notified);
+            node.step(Event::Turn);
+            assert!(matches!(node.job.take(), Some(Job::Claim { .. })));
+            node.claimed.extend(rows.iter().map(|row| row.row));
+            node.step(Event::Reply(bench::rows(rows, None)));
+            if node.next_id == 1 {
+                node.apply(Move::Ready(1));
+                node.apply(Move::Turn);
+                node.apply(Move::Done(1));
+            }
+            node.next_id = 10;
+        }
+        node.now += SECOND;
+        node.apply(Move::Turn);
+        assert!(node.workers[&WorkerId(1)].halting && node.workers.len() == 1);
+        node
+    }
+
+    /// A row that goes back was not begun, or whoever began it is gone.
+    fn check_job(&self, job: &Job) {
+        let Job::Requeue { rows } = job else { return };
+        for known in self.workers.values().filter(|known| !known.killed) {
+            let asked = |row: &&Claim| known.asked.contains(row) && !self.over.contains(row);
+            for row in rows.iter().filter(asked) {
+                assert!(known.halted && known.asked[0] != *row, "{row:?} goes back while a worker has it");
+            }
+        }
+    }
+
+    fn check_continue(&self, known: &Known) {
+        if let Some(Job::Requeue { rows }) = &self.job {
+            assert!(!rows.iter().any(|row| known.asked.contains(row)), "it goes on too soon");
+        }
+    }
+
     fn step(&mut self, event: Event) {
         for action in self.machine.step(self.now, event) {
             match action {
-                Action::Job(job) => assert!(self.job.replace(job).is_none(), "two jobs at once"),
+                Action::Job(job) => {
+                    self.check_job(&job);
+                    assert!(self.job.replace(job).is_none(), "two jobs at once");
+                }
                 Action::Spawn { worker, .. } => {
                     assert!(self.workers.insert(worker, Known::default()).is_none());
                     assert!(self.workers.len() <= 2, "more workers than PARALLELISM");
                 }
                 Action::Send { worker, rows } => {
                     let known = self.workers.get_mut(&worker).expect("a worker that is there");
-                    assert!(known.ready && !known.mute && !known.killed && !known.closed);
+                    assert!(known.ready && !known.mute && !known.killed && !known.closed && !known.halting);
                     known.asked.extend(rows);
                     assert!(known.asked.len() <= 2, "more ids than QUEUE_LIMIT");
                 }
@@ -141,6 +189,16 @@ impl Node {
                 Action::Kill { worker } => {
                     let known = self.workers.get_mut(&worker).expect("a worker that is there");
                     assert!(!std::mem::replace(&mut known.killed, true), "killed twice");
+                }
+                Action::Halt { worker } | Action::Continue { worker } => {
+                    let halt = matches!(action, Action::Halt { .. });
+                    if !halt {
+                        self.check_continue(&self.workers[&worker]);
+                    }
+                    let known = self.workers.get_mut(&worker).expect("a worker that is there");
+                    assert_ne!(known.halting, halt);
+                    known.halting = halt;
+                    known.halted = false;
                 }
                 Action::Log { .. } | Action::Announce(_) => {}
                 Action::Exit { .. } => self.ended = true,
@@ -167,6 +225,7 @@ impl Node {
                 bench::rows(rows, None)
             }
             Job::Sweep { .. } => Reply::Swept { moved: 0, due_in: None },
+            Job::FindStrays { .. } => Reply::Strays(Vec::new()),
             Job::Requeue { rows } => {
                 self.over.extend(rows);
                 Reply::Done
@@ -194,7 +253,7 @@ impl Node {
     fn apply(&mut self, what: Move) -> bool {
         let worker = match what {
             Move::Ready(id) | Move::Done(id) | Move::Failed(id) | Move::Busy(id) => Some(id),
-            Move::Crash(id) | Move::Closed(id) | Move::Garbage(id) => Some(id),
+            Move::Crash(id) | Move::Closed(id) | Move::Garbage(id) | Move::Halted(id) => Some(id),
             Move::Turn | Move::Wait | Move::Good | Move::Lost | Move::Conflict => None,
             Move::Notified | Move::Disconnected | Move::Terminate | Move::Reload => None,
         };
@@ -202,8 +261,22 @@ impl Node {
         if worker.is_some_and(|worker| !self.workers.contains_key(&worker)) {
             return false;
         }
+        let stands = |worker: WorkerId| self.workers[&worker].halted;
         let text = || "as the test wants it".to_owned();
         match what {
+            // What has stopped says nothing, but may be killed.
+            Move::Ready(_) | Move::Done(_) | Move::Failed(_) | Move::Busy(_) | Move::Closed(_)
+                if worker.is_some_and(stands) =>
+            {
+                return false;
+            }
+            Move::Halted(id) => {
+                let known = self.workers.get_mut(&WorkerId(id)).expect("it is there");
+                if !known.halting || std::mem::replace(&mut known.halted, true) {
+                    return false;
+                }
+                self.step(Event::Halted { worker: WorkerId(id) });
+            }
             Move::Turn => self.step(Event::Turn),
             Move::Wait => {
                 let Some(deadline) = self.machine.deadline() else { return false };
@@ -262,7 +335,7 @@ impl Node {
                 Event::Exited { worker, exit: Exit::Signal(9) }
             }
             Move::Turn | Move::Wait | Move::Good | Move::Lost | Move::Conflict => return,
-            Move::Notified | Move::Disconnected | Move::Terminate | Move::Reload => return,
+            Move::Halted(_) | Move::Notified | Move::Disconnected | Move::Terminate | Move::Reload => return,
         };
         self.step(event);
     }
@@ -278,7 +351,10 @@ impl Node {
                 assert_eq!(self.machine.held(), [], "rows are left");
                 return;
             }
-            let gone = self.workers.iter().find(|(_, known)| known.killed || known.closed || known.mute);
+            let gone = self
+                .workers
+                .iter()
+                .find(|(_, known)| known.killed || (!known.halting && (known.closed || known.mute)));
             if let Some(worker) = gone.map(|(worker, _)| *worker) {
                 self.says(worker, Move::Crash(worker.0));
             } else if self.job.is_some() {
@@ -341,6 +417,7 @@ fn no_short_sequence_of_events_loses_a_row() {
     for rows in [0, 1, 3] {
         explore(&Node::new(rows), DEPTH, &mut Trail(Vec::new()), &mut visited);
     }
+    explore(&Node::stuck(), DEPTH, &mut Trail(Vec::new()), &mut visited);
     println!("{visited} states");
     assert!(visited > 100_000);
 }

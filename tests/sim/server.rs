@@ -49,6 +49,7 @@ impl World {
             | Reply::Locked
             | Reply::Rows { .. }
             | Reply::Swept { .. }
+            | Reply::Strays(_)
             | Reply::Done
             | Reply::Config { .. }
             | Reply::Malformed { .. }
@@ -98,6 +99,7 @@ impl World {
             }
             Job::Reread => self.read_again(),
             Job::Reconcile { .. }
+            | Job::FindStrays { .. }
             | Job::Claim { .. }
             | Job::Requeue { .. }
             | Job::Pause { .. }
@@ -106,7 +108,10 @@ impl World {
             | Job::Fail { .. }
             | Job::Sweep { .. }
             | Job::Flush(_)
-            | Job::CollectBodies { .. } => self.database.perform(job, self.now),
+            | Job::CollectBodies { .. } => {
+                self.check_withdrawn(job);
+                self.database.perform(job, self.now)
+            }
         };
         if failure == Some(Failure::LostAfter) { Reply::Fault(Fault::Lost(text)) } else { reply }
     }

@@ -135,6 +135,7 @@ impl World {
             }
             Happening::GetsReady(id) => self.gets_ready(id),
             Happening::Finishes(id, run) => self.finishes(id, run),
+            Happening::Stops(id, halt) => self.stops(id, halt),
             Happening::Dies(id, exit) => self.dies(id, exit),
             Happening::Backend(id, claim) => self.backend(id, claim),
             Happening::Hear(id, word) => self.inbox.push_back(Incoming::Worker(id, word)),

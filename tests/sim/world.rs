@@ -63,6 +63,7 @@ pub enum Happening {
     Replied(Reply),
     GetsReady(WorkerId),
     Finishes(WorkerId, u64),
+    Stops(WorkerId, u64),
     Dies(WorkerId, Exit),
     Backend(WorkerId, Claim),
     Hear(WorkerId, Word),
@@ -104,6 +105,8 @@ pub struct World {
     /// The former backend keeps the lock until then.
     pub lock_lingers: Micros,
     pub faults: bool,
+    /// Else most do.
+    pub every_worker_says_claims: bool,
     pub steps: u64,
     /// Rounds at the same instant.
     stuck: u32,
@@ -118,11 +121,11 @@ pub struct World {
 
 impl World {
     pub fn new(seed: u64, profile: Profile, specs: Vec<StageSpec>, settings: Settings) -> World {
-        let names = specs.iter().map(|spec| spec.name.clone()).collect();
+        let names: Vec<String> = specs.iter().map(|spec| spec.name.clone()).collect();
         let mut world = World {
             now: 0,
             prng: Prng::new(seed),
-            database: Database::new(specs.len()),
+            database: Database::new(&names),
             life: Life::new(specs.len()),
             profile,
             written: Written::new(&specs),
@@ -141,6 +144,7 @@ impl World {
             rival: false,
             lock_lingers: 0,
             faults: true,
+            every_worker_says_claims: false,
             steps: 0,
             stuck: 0,
             fail_job: None,
@@ -172,6 +176,7 @@ impl World {
             | Happening::Replied(_)
             | Happening::GetsReady(_)
             | Happening::Finishes(..)
+            | Happening::Stops(..)
             | Happening::Dies(..)
             | Happening::Backend(..)
             | Happening::Hear(..) => self.lives,
@@ -272,8 +277,9 @@ impl World {
                 if self.before_word(worker, &word) {
                     let event = match word.clone() {
                         Word::SpawnFailed => Event::SpawnFailed { worker, error: "no such file".to_owned() },
-                        Word::Ready => Event::Ready { worker, claims: true },
+                        Word::Ready => Event::Ready { worker, claims: self.says_claims(worker) },
                         Word::Answer { status, .. } => Event::Answer { worker, status, report: Vec::new() },
+                        Word::Halted(_) => Event::Halted { worker },
                         Word::Garbage => Event::Garbage { worker, error: "unreadable".to_owned() },
                         Word::Closed => Event::Closed { worker },
                         Word::Exited(exit) => Event::Exited { worker, exit },
@@ -318,6 +324,8 @@ impl World {
             }
             Action::Send { worker, rows } => self.feed(worker, &rows),
             Action::Close { worker } => self.close(worker),
+            Action::Halt { worker } => self.halt(worker),
+            Action::Continue { worker } => self.thaw(worker),
             Action::Kill { worker } => self.kill(worker),
             Action::Log { .. } | Action::Announce(_) => {}
             Action::Exit { .. } => self.ended(),

@@ -2,7 +2,7 @@
 
 use super::harness::{self, Database, PATIENCE, wait_until};
 use super::sql::claim::{Claimed, Want};
-use super::sql::queue::{Channel, Held, Lock, StageCount};
+use super::sql::queue::{Channel, Held, Lock, StageCount, Stray};
 use super::sql::{Db, Error, Purpose};
 use super::{admit, claim, claim_one, open, want};
 use serde_json::{Value, json};
@@ -165,6 +165,25 @@ fn reconciling_puts_back_what_nobody_holds() {
     assert_eq!(row(&mut database, rows[0].held.id)["status"], "running");
     assert_eq!(db.reconcile(&[]), Ok(1));
     assert_eq!(database.number("SELECT count(*) FROM pepsi.workqueue WHERE status = 'pending'"), 4);
+}
+
+// Req: D7
+#[test]
+fn strays_are_the_running_rows_that_nobody_holds_and_stay_as_they_are() {
+    let mut database = harness::database();
+    let mut db = dispatcher(&database);
+    for _ in 0..4 {
+        admit(&mut db, "a");
+    }
+    let rows = claim(&mut db, &[want("a", 3)]).rows;
+    database.run(&format!(
+        "UPDATE pepsi.workqueue SET state = jsonb_build_object('strikes', 2) WHERE workqueue_id = {}",
+        rows[2].held.id
+    ));
+    let held = [rows[0].held, Held { id: rows[1].held.id, claim: 9 }];
+    let stray = |row: usize, strikes| Stray { stage: "a".into(), held: rows[row].held, strikes };
+    assert_eq!(db.find_strays(&held), Ok(vec![stray(1, 0), stray(2, 2)]));
+    assert_eq!(database.number("SELECT count(*) FROM pepsi.workqueue WHERE status = 'running'"), 3);
 }
 
 type Write = fn(&mut Db, Held) -> Result<bool, Error>;

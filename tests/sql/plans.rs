@@ -94,6 +94,7 @@ fn each_statement_rides_on_its_index(server: &Postgres, dispatcher: &mut Db, wor
         &plans(server, || assert!(dispatcher.reconcile(&[held]).is_ok())),
         &["*workqueue_running", "workqueue_pkey"],
     );
+    rides_on(&plans(server, || assert!(dispatcher.find_strays(&[held]).is_ok())), &["*workqueue_running"]);
     let swept = plans(server, || assert!(dispatcher.sweep_paused(10).is_ok()));
     rides_on(&swept, &["*workqueue_due", "workqueue_pkey"]);
     let count = StageCount { stage: "s1".into(), messages: 1, processing_us: 1, timeouts: 0, crashes: 0 };

@@ -222,6 +222,33 @@ pub fn clocks(sources: &[Source]) -> Vec<String> {
         .collect()
 }
 
+/// A clock that somebody sets must not move a deadline: the rooms that have any do not know the time of day.
+pub fn wall_clock(sources: &[Source]) -> Vec<String> {
+    let has_deadlines = |source: &&Source| {
+        source.is_rust_in("src/dispatch/") || ["src/worker/runtime.rs", "src/sys.rs"].contains(&&*source.path)
+    };
+    let tokens = ["SystemTime", "wall_clock_us", "CLOCK_REALTIME"];
+    let found = |source| {
+        tokens.iter().flat_map(move |token| Source::complaints(source, token, "is a clock that may be set"))
+    };
+    sources.iter().filter(has_deadlines).flat_map(found).collect()
+}
+
+/// The poll loop: all that is between the world and the machine.
+const LOOP_LINES: usize = 150;
+
+pub fn poll_loop(sources: &[Source]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for source in sources.iter().filter(|source| source.path == "src/dispatch/shell.rs") {
+        let lines = source.text.lines().skip_while(|line| *line != "impl Shell {");
+        let count = lines.take_while(|line| *line != "}").count() + 1;
+        if !(2..LOOP_LINES).contains(&count) {
+            wrong.push(format!("{}: {count} lines of `impl Shell`, not under {LOOP_LINES}", source.path));
+        }
+    }
+    wrong
+}
+
 /// Every statement is a file that one place includes, and says at its head what it is for.
 pub fn sql_files(sources: &[Source]) -> Vec<String> {
     let is_sql = |source: &&Source| source.path.starts_with("src/") && source.path.ends_with(".sql");

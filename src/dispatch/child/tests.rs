@@ -54,7 +54,7 @@ fn events(child: &mut Child, count: usize) -> Vec<Event> {
 fn ended(pid: u32) -> ExitStatus {
     let start = Instant::now();
     loop {
-        if let Some((_, status)) = sys::reap(Some(pid)).unwrap() {
+        if let Some(status) = sys::reap(pid).unwrap() {
             return status;
         }
         assert!(start.elapsed() < PATIENCE, "{pid} does not end");
@@ -211,7 +211,7 @@ fn the_end_of_the_output_is_told_once() {
     let mut child = start("echo ready; exec >&-; read line");
     assert_eq!(events(&mut child, 2), [ready(false), CLOSED]);
     assert_eq!(child.output_fd(), None);
-    assert!(sys::reap(Some(child.pid())).unwrap().is_none());
+    assert!(sys::reap(child.pid()).unwrap().is_none());
     let mut more = Vec::new();
     child.read(&mut more);
     child.close();
@@ -343,7 +343,7 @@ fn too_few_descriptors_is_an_error() {
     const NAME: &str = "dispatch::child::tests::too_few_descriptors_is_an_error";
     if std::env::var("TEST_ROLE").as_deref() != Ok(NAME) {
         let status = Command::new("/bin/sh")
-            .args(["-c", "ulimit -n 32; exec \"$0\" --exact \"$TEST_ROLE\" --test-threads=1"])
+            .args(["-c", "ulimit -n 48; exec \"$0\" --exact \"$TEST_ROLE\" --test-threads=1"])
             .arg(std::env::current_exe().unwrap())
             .env("TEST_ROLE", NAME)
             .status();
@@ -364,4 +364,84 @@ fn too_few_descriptors_is_an_error() {
     discard(last);
     children.push(launcher.spawn(WORKER, "first").unwrap());
     children.into_iter().for_each(discard);
+}
+
+/// Turns as the shell's, until it is reported to have stopped.
+fn halted(child: &mut Child) -> Vec<Event> {
+    let mut events = Vec::new();
+    let start = Instant::now();
+    child.halt();
+    while events.last() != Some(&HALTED) {
+        assert!(start.elapsed() < PATIENCE, "only {events:?}");
+        child.report_halted(&mut events);
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    events
+}
+
+const HALTED: Event = Event::Halted { worker: WORKER };
+
+// Req: P8
+#[test]
+fn a_halted_worker_was_heard_to_the_end_and_says_nothing_more() {
+    let script = "echo ready claims; while read id claim; do echo $id; done";
+    let mut child = start(script);
+    assert_eq!(events(&mut child, 1), [ready(true)]);
+    child.send(&rows(1..3));
+    let mut set = [PollFd::input(child.output_fd().unwrap())];
+    sys::poll(&mut set, Some(PATIENCE)).unwrap();
+    let before = halted(&mut child);
+    assert!(before == [answer(1), HALTED] || before == [answer(1), answer(2), HALTED], "{before:?}");
+    child.send(&rows(3..4));
+    let mut set = [PollFd::input(child.output_fd().unwrap())];
+    sys::poll(&mut set, Some(Duration::from_millis(50))).unwrap();
+    assert!(!set[0].is_ready());
+    let mut more = Vec::new();
+    child.report_halted(&mut more);
+    assert_eq!(more, [], "it is reported once");
+    child.resume();
+    assert_eq!(events(&mut child, 4 - before.len()).last(), Some(&answer(3)));
+    discard(child);
+}
+
+// Req: P8
+#[test]
+fn a_program_that_leaves_its_work_to_another_process_stops_with_it() {
+    let mut child = start("(echo ready claims; while read id claim; do echo $id; done); exit 3");
+    assert_eq!(events(&mut child, 1), [ready(true)]);
+    assert_eq!(halted(&mut child), [HALTED]);
+    child.send(&rows(1..2));
+    let mut set = [PollFd::input(child.output_fd().unwrap())];
+    sys::poll(&mut set, Some(Duration::from_millis(50))).unwrap();
+    assert!(!set[0].is_ready());
+    child.resume();
+    assert_eq!(events(&mut child, 1), [answer(1)]);
+    discard(child);
+}
+
+// Req: P8
+#[test]
+fn a_worker_that_ends_instead_of_stopping_is_only_reaped() {
+    let mut child = start("exit 3");
+    let start = Instant::now();
+    while status_letter(child.pid()) != Some('Z') {
+        assert!(start.elapsed() < PATIENCE);
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    child.halt();
+    let mut seen = Vec::new();
+    child.report_halted(&mut seen);
+    assert_eq!(seen, []);
+    assert_eq!(end(child), [exited(3)]);
+    // One that stands still can be killed.
+    let mut child = self::start("echo ready claims; read id");
+    assert_eq!(events(&mut child, 1), [ready(true)]);
+    halted(&mut child);
+    child.kill();
+    assert_eq!(end(child), [Event::Exited { worker: WORKER, exit: Exit::Signal(9) }]);
+}
+
+fn status_letter(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ")?.1.chars().next()
 }

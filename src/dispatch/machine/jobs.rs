@@ -20,6 +20,7 @@ const LOCK_WAIT: Micros = 10_000_000;
 pub(super) enum Kind {
     Connect,
     Lock,
+    Withdraw,
     Write,
     Reconcile,
     Sweep,
@@ -155,13 +156,23 @@ impl Machine {
                 fits(&[Kind::Reread]);
                 self.malformed(code, errors);
             }
-            Reply::Done => self.done(fits(&[Kind::Write, Kind::Reconcile, Kind::Flush, Kind::Bodies])),
+            Reply::Strays(rows) => {
+                fits(&[Kind::Reconcile]);
+                self.upkeep.reconciled();
+                rows.into_iter().for_each(|row| self.stray(row));
+            }
+            Reply::Done => {
+                self.done(fits(&[Kind::Withdraw, Kind::Write, Kind::Reconcile, Kind::Flush, Kind::Bodies]))
+            }
             Reply::Fault(fault) => {
                 let kind = kind.expect("a reply answers a job");
                 self.fault(kind, fault);
             }
             Reply::Fatal { code, error } => {
                 self.log(Severity::Error, None, error);
+                if kind == Some(Kind::Withdraw) {
+                    self.not_withdrawn(true);
+                }
                 self.disconnected();
                 self.give_up(code);
             }
@@ -207,6 +218,11 @@ impl Machine {
         let notices: Vec<(usize, Notice)> =
             notices.iter().filter_map(|(stage, notice)| Some((number(stage)?, notice.clone()))).collect();
         self.claims.done(self.now, &known, &notices, top);
+        let taken = |index| known.iter().filter(|row| row.stage == index).count();
+        if (0..self.stages.len()).any(|index| taken(index) >= super::turn::MOST_CLAIMED as usize) {
+            // It may have been asked for less than there is room for.
+            self.claims.want();
+        }
         for (stage, Claimed { stage: name, row: claim, sender: _, strikes }) in placed {
             match stage {
                 Some(stage) if self.stop.is_none() && !self.stages[stage].is_removed() => {
@@ -226,6 +242,7 @@ impl Machine {
 
     fn done(&mut self, kind: Kind) {
         match kind {
+            Kind::Withdraw => self.withdrawn(),
             Kind::Write => {
                 for row in self.writes.done() {
                     // Pending again or paused; or its worker had moved it on before it died, and this changed nothing.
@@ -260,6 +277,11 @@ impl Machine {
         match kind {
             Kind::Connect => self.broken(kind, &error),
             Kind::Lock => self.lock_later(&error),
+            Kind::Withdraw => {
+                self.not_withdrawn(false);
+                let text = format!("messages behind a stuck one could not be withdrawn: {error}");
+                self.log_often(Severity::Warning, None, Cause::Withdraw, text);
+            }
             Kind::Claim => {
                 self.claims.refused(self.now, conflict, &mut self.chance);
                 self.log_often(
@@ -303,9 +325,13 @@ impl Machine {
                 self.stats.refused(self.now);
                 "the flush of statistics"
             }
-            Kind::Bodies | Kind::Connect | Kind::Lock | Kind::Write | Kind::Claim | Kind::Reread => {
-                "the collection of bodies"
-            }
+            Kind::Bodies
+            | Kind::Connect
+            | Kind::Lock
+            | Kind::Withdraw
+            | Kind::Write
+            | Kind::Claim
+            | Kind::Reread => "the collection of bodies",
         };
         self.log_often(Severity::Warning, None, Cause::Upkeep, format!("{what} was not done: {error}"));
     }
@@ -320,6 +346,9 @@ impl Machine {
             let text =
                 "the connection broke during a flush of statistics: these figures are dropped".to_owned();
             self.log(Severity::Warning, None, text);
+        }
+        if kind == Kind::Withdraw {
+            self.not_withdrawn(true);
         }
         self.connection_lost(error.to_owned());
     }
@@ -350,10 +379,15 @@ impl Machine {
         let job = match kind {
             Kind::Connect => Some(Job::Connect),
             Kind::Lock => Some(Job::Lock),
+            Kind::Withdraw => self.issue_withdrawal(),
             Kind::Write => self.writes.issue(self.now),
             Kind::Reconcile => {
                 self.upkeep.reconcile_issued(self.now);
-                Some(Job::Reconcile { held: self.held() })
+                let held = self.held();
+                // Over one connection no claim is made that is not heard of, so a row that nobody has was answered. Once no
+                // worker is left there is nothing to find out.
+                let strays = self.upkeep.is_reconciled() && self.stop.is_none();
+                Some(if strays { Job::FindStrays { held } } else { Job::Reconcile { held } })
             }
             Kind::Sweep => {
                 self.upkeep.sweep_issued();

@@ -33,6 +33,10 @@ pub(super) enum Cause {
     Unknown,
     /// A report that names a stage without a section.
     Report,
+    /// Rows that were answered and not moved.
+    Stray,
+    /// Messages that were withdrawn from behind a stuck one, or could not be.
+    Withdraw,
 }
 
 #[derive(Clone, Debug)]

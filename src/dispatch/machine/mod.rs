@@ -5,8 +5,8 @@
 //! (requirement D4), so a write that is repeated after a lost reply changes nothing the second time.
 //!
 //! Jobs are issued at `Event::Turn` alone, one a turn, after all that happened is known; `deadline` says at once when
-//! another waits. A claimed row is at any time in exactly one place: it waits at its stage, is with one worker, or in
-//! an unresolved write (`held` is their union); what a row owes when it leaves a worker is decided in `verdict`.
+//! another waits. A claimed row is at any time in exactly one place: it waits at its stage, is with one worker, is being
+//! withdrawn from one, or in an unresolved write (`held` is their union); what a row owes when it leaves a worker is decided in `verdict`.
 
 mod chance;
 mod claims;
@@ -22,6 +22,7 @@ mod strike;
 mod turn;
 mod upkeep;
 mod verdict;
+mod withdraw;
 mod worker;
 mod writes;
 
@@ -105,6 +106,14 @@ pub struct Claimed {
     pub strikes: u32,
 }
 
+/// A row that runs for us though nobody has it: its worker said that it was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stray {
+    pub stage: String,
+    pub row: Claim,
+    pub strikes: u32,
+}
+
 /// What a claim asks for one stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Demand {
@@ -128,6 +137,8 @@ pub enum Job {
     Lock,
     /// Every running row but these back to pending (D2, D7). Reply: Done.
     Reconcile { held: Vec<Claim> },
+    /// Which rows are running, but for these; nothing is changed. Reply: Strays.
+    FindStrays { held: Vec<Claim> },
     /// Reply: Rows.
     /// Of every stage, in their order; `touched` are rows to look up wherever they are.
     Claim { demand: Vec<Demand>, touched: Vec<i64>, skip_locked: bool },
@@ -189,6 +200,7 @@ pub enum Reply {
         moved: u32,
         due_in: Option<Micros>,
     },
+    Strays(Vec<Stray>),
     Done,
     /// The stages as they are configured now. `changes` tells in words what has changed; None: nothing at all.
     Config {
@@ -235,6 +247,10 @@ pub enum Event {
         status: u8,
         report: Vec<(String, Micros)>,
     },
+    /// After Halt: it has stopped, and all that it wrote before was reported.
+    Halted {
+        worker: WorkerId,
+    },
     /// Its output is not of the protocol, or too long; nothing more of it is read.
     Garbage {
         worker: WorkerId,
@@ -266,6 +282,7 @@ impl Event {
             | Event::TelemetryChanged
             | Event::Ready { .. }
             | Event::Answer { .. }
+            | Event::Halted { .. }
             | Event::Garbage { .. }
             | Event::Closed { .. }
             | Event::Exited { .. }
@@ -296,7 +313,15 @@ pub enum Action {
     Close {
         worker: WorkerId,
     },
-    /// SIGKILL to its process group.
+    /// SIGSTOP to its process group. Once it has stopped its output is drained, and then it is Halted.
+    Halt {
+        worker: WorkerId,
+    },
+    /// SIGCONT to its process group, stopped or not; it is not reported as Halted any more.
+    Continue {
+        worker: WorkerId,
+    },
+    /// SIGKILL to its process group, also when it is stopped.
     Kill {
         worker: WorkerId,
     },
@@ -337,6 +362,7 @@ pub struct Machine {
     jobs: jobs::Jobs,
     writes: writes::Writes,
     claims: claims::Claims,
+    withdrawal: Option<withdraw::Withdrawal>,
     upkeep: upkeep::Upkeep,
     stats: stats::Stats,
     pressure: pressure::Pressure,
@@ -360,6 +386,7 @@ impl Machine {
             jobs: jobs::Jobs::new(),
             writes: writes::Writes::new(),
             claims: claims::Claims::new(&settings, stages.len()),
+            withdrawal: None,
             upkeep: upkeep::Upkeep::new(settings.stats_interval),
             stats: stats::Stats::new(settings.stats_interval),
             pressure: pressure::Pressure::new(parallelism),
@@ -394,10 +421,11 @@ impl Machine {
             Event::ConfigChanged => self.config_changed(),
             Event::TelemetryChanged => self.telemetry_changed(),
             Event::SpawnFailed { worker, error } => self.worker(worker, worker::Input::Unstartable(error)),
-            Event::Ready { worker, claims: _ } => self.worker(worker, worker::Input::Ready),
+            Event::Ready { worker, claims } => self.worker(worker, worker::Input::Ready { claims }),
             Event::Answer { worker, status, report } => {
                 self.worker(worker, worker::Input::Answer { status, report });
             }
+            Event::Halted { worker } => self.halted(worker),
             Event::Garbage { worker, error } => self.worker(worker, worker::Input::Garbage(error)),
             Event::Closed { worker } => self.worker(worker, worker::Input::Closed),
             Event::Exited { worker, exit } => self.worker(worker, worker::Input::Exited(exit)),
@@ -410,10 +438,11 @@ impl Machine {
         std::mem::take(&mut self.actions)
     }
 
-    /// Every claim that is ours: in a pipeline, waiting for one, or in a write that is not known to be done.
+    /// Every claim that is ours: in a pipeline, waiting for one, being withdrawn, or in a write that is not known to be done.
     pub fn held(&self) -> Vec<Claim> {
-        let rows = self.stages.iter().flat_map(pool::Stage::rows).map(|row| row.claim);
-        rows.chain(self.writes.rows()).collect()
+        let rows = self.stages.iter().flat_map(pool::Stage::rows);
+        let rows = rows.chain(self.withdrawal.iter().flat_map(withdraw::Withdrawal::rows));
+        rows.map(|row| row.claim).chain(self.writes.rows()).collect()
     }
 
     /// The shares of the senders, by stage.

@@ -24,7 +24,7 @@ pub(super) struct Stage {
     pub(super) spec: StageSpec,
     pub(super) workers: Vec<Worker>,
     pub(super) waiting: VecDeque<Row>,
-    average: Option<Micros>,
+    pub(super) average: Option<Micros>,
     cool_until: Option<Micros>,
     cooldown: Micros,
     hold_until: Option<Micros>,
@@ -113,6 +113,10 @@ impl Stage {
         free.saturating_add(fresh).min(most.saturating_sub(held))
     }
 
+    pub(super) fn may_spawn(&self, cap: u32) -> bool {
+        !self.removed && self.cool_until.is_none() && self.live() < cap
+    }
+
     /// Where a row goes: to a worker of its own if it must be alone or messages take long here, else to the fullest
     /// pipeline that has a place, so that the others go cold.
     fn place(&self, row: &Row, cap: u32) -> Place {
@@ -121,7 +125,7 @@ impl Stage {
             numbered.filter(|(_, worker)| worker.slots(&self.spec) > 0)
         };
         let up = |worker: &Worker| worker.state == State::Up;
-        let spawn = self.cool_until.is_none() && self.live() < cap;
+        let spawn = self.may_spawn(cap);
         if !row.alone && self.average.is_some_and(|average| average <= LONG) {
             // Of equals the oldest, which is the last that `max_by_key` sees when they come in reverse.
             let fullest = open().rev().max_by_key(|(_, worker)| (up(worker), worker.holds()));
@@ -190,6 +194,13 @@ impl Stage {
         Action::Spawn { worker, stage, program, queue_limit: *queue_limit }
     }
 
+    /// What was not sent to a worker waits for another, ahead of what came later.
+    pub(super) fn release(&mut self, index: usize) {
+        while let Some(row) = self.workers[index].unsent.pop_back() {
+            self.waiting.push_front(row);
+        }
+    }
+
     /// A worker did not come up. One that fails while the stage cools is of the same incident: nothing doubles.
     pub(super) fn cool(&mut self, now: Micros) {
         let until = match self.cool_until.filter(|until| now < *until) {
@@ -256,6 +267,7 @@ impl Stage {
             let is_full = worker.holds() > self.spec.queue_limit;
             assert!(!is_full || !worker.is_open(), "more ids than QUEUE_LIMIT");
             assert!(worker.sent.len() < 2 || !worker.sent.iter().any(|row| row.alone), "a row is not alone");
+            assert!(worker.sent.len() < 2 || worker.ghosts.is_empty(), "a row is behind withdrawn ones");
         }
     }
 }

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The pipeline may go idle more often than this; it is flushed no more often.
 const IDLE_FLUSH: Micros = 1_000_000;
-/// A flush is due when this many answered ids are kept.
-const MAX_ANSWERED: usize = 10_000;
+/// A flush is due when this many answered ids are kept: it bounds the memory for them, and how long the flush takes.
+const MAX_ANSWERED: usize = 2_000;
 /// After a flush that was refused.
 const RETRY: Micros = 5_000_000;
 
@@ -142,5 +142,30 @@ impl Stats {
     /// They may or may not be written: dropped. Whether there were any.
     pub(super) fn lost(&mut self) -> bool {
         self.under_way.take().is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Req: K1
+    #[test]
+    fn a_flush_is_due_when_idle_after_an_interval_or_when_much_is_kept() {
+        let mut stats = Stats::new(60_000_000);
+        stats.start(5);
+        assert_eq!(stats.wish(true), None, "nothing changed");
+        stats.pass("a", 1, 10, &[]);
+        assert_eq!(stats.wish(true), Some(5 + IDLE_FLUSH));
+        assert_eq!(stats.wish(false), Some(60_000_005));
+        for id in 2..MAX_ANSWERED as i64 {
+            stats.pass("a", id, 10, &[]);
+        }
+        assert_eq!(stats.wish(false), Some(60_000_005));
+        stats.pass("a", MAX_ANSWERED as i64, 10, &[]);
+        assert_eq!(stats.wish(false), Some(0));
+        let deltas = stats.issue(7, &BTreeSet::from([1]));
+        assert_eq!(deltas.answered.len(), MAX_ANSWERED - 1, "a row in a pipeline is asked about later");
+        assert_eq!((deltas.executed, stats.wish(true)), (MAX_ANSWERED as u64, None));
     }
 }

@@ -27,6 +27,8 @@ pub(super) fn sentence(strikes: u32, blame: Blame, error: String) -> What {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Suspects {
     ids: BTreeSet<i64>,
+    /// Rows that were answered at this stage and left running, once.
+    strays: BTreeSet<(i64, String)>,
 }
 
 impl Suspects {
@@ -35,6 +37,17 @@ impl Suspects {
         if self.ids.len() > MAX_SUSPECTS {
             self.ids.pop_first();
         }
+    }
+
+    /// The row was answered and left running at that stage: whether it was so before.
+    pub(super) fn strayed(&mut self, id: i64, stage: &str) -> bool {
+        if !self.strays.insert((id, stage.to_owned())) {
+            return true;
+        }
+        if self.strays.len() > MAX_SUSPECTS {
+            self.strays.pop_first();
+        }
+        false
     }
 
     /// Whether the row is one; from then on it is not.

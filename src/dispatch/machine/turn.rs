@@ -7,16 +7,18 @@ use super::jobs::Kind;
 use super::{Machine, Micros, Severity};
 
 /// The most rows that one claim asks of a stage: it bounds a statement, and the time of handing out what it brought.
-const MOST_CLAIMED: u32 = 256;
+pub(super) const MOST_CLAIMED: u32 = 256;
 
 type Wish = Option<(Kind, Micros)>;
 
 impl Machine {
     pub(super) fn turn(&mut self) {
+        self.end_withdrawal();
         self.judge_workers();
         self.expire();
         self.turn_stop();
         self.turn_reload();
+        self.begin_withdrawal();
         // What the timers freed is given out before capacities are counted.
         self.hand_out();
         if self.ended || self.jobs.is_busy() {
@@ -76,12 +78,12 @@ impl Machine {
         all.map(|(index, stage)| stage.capacity(self.pressure.cap(index)).min(MOST_CLAIMED)).collect()
     }
 
-    fn wishes(&self) -> [Wish; 7] {
+    fn wishes(&self) -> [Wish; 8] {
         if let Some(stop) = &self.stop {
-            return if stop.database { self.last_wishes() } else { [None; 7] };
+            return if stop.database { self.last_wishes() } else { [None; 8] };
         }
         if !self.jobs.is_up() {
-            return [self.jobs.wish(), None, None, None, None, None, None];
+            return [self.jobs.wish(), None, None, None, None, None, None, None];
         }
         let may_claim = self.upkeep.is_reconciled() && !self.writes.is_full();
         let claim = if may_claim { self.claims.wish(&self.capacities()) } else { None };
@@ -91,6 +93,8 @@ impl Machine {
         // Many sweeps in a row let the claims in between.
         let (first, second) = if self.upkeep.swept { (claim, sweep) } else { (sweep, claim) };
         [
+            // A worker stands still meanwhile.
+            self.withdrawal_wish(),
             self.writes.wish().map(|at| (Kind::Write, at)),
             self.upkeep.reconcile_wish().map(|at| (Kind::Reconcile, at)),
             self.reload.wish().map(|at| (Kind::Reread, at)),
@@ -102,17 +106,18 @@ impl Machine {
     }
 
     /// While the dispatcher ends: what is owed, and nothing new.
-    fn last_wishes(&self) -> [Wish; 7] {
+    fn last_wishes(&self) -> [Wish; 8] {
         if !self.jobs.is_established() {
-            return [None; 7];
+            return [None; 8];
         }
         if !self.jobs.is_up() {
-            return [self.jobs.wish(), None, None, None, None, None, None];
+            return [self.jobs.wish(), None, None, None, None, None, None, None];
         }
         [
             self.writes.wish().map(|at| (Kind::Write, at)),
             self.last_reconcile().map(|at| (Kind::Reconcile, at)),
             self.last_flush().map(|at| (Kind::Flush, at)),
+            None,
             None,
             None,
             None,
@@ -131,8 +136,9 @@ impl Machine {
             .chain(self.pressure.deadline())
             .chain(self.stop_deadline())
             .chain(self.reload_deadline())
+            .chain(self.withdrawal_deadline())
             .min();
-        let wishes = if self.jobs.is_busy() { [None; 7] } else { self.wishes() };
+        let wishes = if self.jobs.is_busy() { [None; 8] } else { self.wishes() };
         let jobs = wishes.into_iter().flatten().map(|(_, at)| at).min();
         // Nothing is ever due before now, and what is due never (MAX_RUNTIME = forever) is no deadline.
         let first = timers.into_iter().chain(jobs).min().filter(|at| *at < Micros::MAX);

@@ -1,4 +1,4 @@
-//! Work on the queue as a whole: the reconcile of running rows (D2, D7), the sweep of due rows (E7), and the bodies
+//! Work on the queue as a whole: the reconcile of running rows (D2, D7) and the search for strays, the sweep of due rows (E7), and the bodies
 //! that no row references (K4). All of it is timing; what a row owes is not decided here.
 
 use super::Micros;
@@ -75,13 +75,13 @@ impl Upkeep {
     }
 
     /// A worker broke the protocol or died: an answer may have been taken for another row's, which is then running
-    /// with nobody to end it.
+    /// with nobody to end it: strays are looked for soon.
     pub(super) fn suspect(&mut self, now: Micros) {
         let at = now.max(self.reconcile_last.saturating_add(RECONCILE_GAP));
         self.reconcile_at = Some(self.reconcile_at.map_or(at, |set| set.min(at)));
     }
 
-    /// A worker passed a message. Once an interval bodies are collected, and rows are freed whose worker said that it
+    /// A worker passed a message. Once an interval bodies are collected, and rows are looked for whose worker said that it
     /// was done and left them running.
     pub(super) fn executed(&mut self, now: Micros) {
         let tick = now.saturating_add(self.interval);

@@ -8,7 +8,7 @@ use super::journal::Cause;
 use super::strike::{LAST_STRIKE, sentence};
 use super::worker::{Deed, Input, Row, Verdict, Why};
 use super::writes::What;
-use super::{Action, Blame, Exit, Machine, Micros, Severity, WorkerId};
+use super::{Action, Blame, Exit, Machine, Micros, Severity, Stray, WorkerId};
 use std::collections::VecDeque;
 
 /// How long a row waits whose worker lost the database (L1), before the spread of E8.
@@ -24,7 +24,6 @@ struct Fall {
     /// Why it ended, in words.
     text: String,
     refused: bool,
-    overloaded: bool,
     /// Nobody had asked it to.
     unasked: bool,
 }
@@ -32,17 +31,25 @@ struct Fall {
 impl Machine {
     /// One event of one worker; a worker that is gone has none any more.
     pub(super) fn worker(&mut self, id: WorkerId, input: Input) {
-        let find = |stage: &super::pool::Stage| stage.workers.iter().position(|worker| worker.id == id);
-        let found = self.stages.iter().enumerate().find_map(|(stage, pool)| Some((stage, find(pool)?)));
-        let Some((stage, index)) = found else { return };
+        let Some((stage, index)) = self.locate(id) else { return };
         let worker = &mut self.stages[stage].workers[index];
         let input = match input {
-            Input::Answer { .. } if worker.sent.is_empty() => Input::Surplus,
+            Input::Answer { .. } if worker.sent.is_empty() => {
+                if worker.ghosts.is_empty() {
+                    Input::Surplus
+                } else {
+                    Input::Echo
+                }
+            }
             other => other,
         };
         match worker.meet(self.now, &input) {
             Deed::Nothing | Deed::Welcome => {}
             Deed::Take => self.answered(stage, index, input),
+            Deed::Forget => {
+                worker.forget(self.now);
+                self.claims.want();
+            }
             Deed::Close => self.actions.push(Action::Close { worker: id }),
             Deed::Release => self.release(stage, index),
             Deed::Dismiss => {
@@ -59,12 +66,14 @@ impl Machine {
         }
     }
 
-    /// What was not sent waits for another worker, ahead of what came later.
+    /// Where a worker is: its stage, and its place there.
+    pub(super) fn locate(&self, id: WorkerId) -> Option<(usize, usize)> {
+        let find = |stage: &super::pool::Stage| stage.workers.iter().position(|worker| worker.id == id);
+        self.stages.iter().enumerate().find_map(|(stage, pool)| Some((stage, find(pool)?)))
+    }
+
     fn release(&mut self, stage: usize, index: usize) {
-        let pool = &mut self.stages[stage];
-        while let Some(row) = pool.workers[index].unsent.pop_back() {
-            pool.waiting.push_front(row);
-        }
+        self.stages[stage].release(index);
         self.claims.want();
     }
 
@@ -81,6 +90,7 @@ impl Machine {
 
     fn bury(&mut self, stage: usize, index: usize, input: Input) {
         let exit = if let Input::Exited(exit) = input { Some(exit) } else { None };
+        let workers = self.census();
         let mut end = self.take_rows(stage, index, exit);
         if let Input::Unstartable(error) = input {
             end.text = format!("it cannot be started: {error}");
@@ -90,16 +100,19 @@ impl Machine {
             self.upkeep.suspect(self.now);
         }
         self.fell(stage, end);
+        if exit == Some(Exit::Code(75)) && self.stop.is_none() {
+            self.press(&workers);
+        }
     }
 
     fn take_rows(&mut self, stage: usize, index: usize, exit: Option<Exit>) -> Fall {
         let worker = &mut self.stages[stage].workers[index];
         let verdict = worker.verdict(exit);
+        worker.ghosts.clear();
         Fall {
             spent: worker.spent(self.now),
             text: worker.obituary(exit),
             refused: exit == Some(Exit::Code(78)),
-            overloaded: exit == Some(Exit::Code(75)),
             unasked: false,
             verdict,
             sent: std::mem::take(&mut worker.sent),
@@ -122,7 +135,8 @@ impl Machine {
             75 => {
                 self.requeue(row.claim);
                 self.hold(stage, Cause::Overloaded, format!("message {id}: the database is overloaded"));
-                self.press();
+                let workers = self.census();
+                self.press(&workers);
             }
             status => {
                 self.stages[stage].answered(spent);
@@ -158,7 +172,7 @@ impl Machine {
 
     /// A worker is gone, or as good as gone, and these were its rows.
     fn fell(&mut self, stage: usize, end: Fall) {
-        let Fall { mut sent, unsent, spent, verdict, text, refused, overloaded, unasked } = end;
+        let Fall { mut sent, unsent, spent, verdict, text, refused, unasked } = end;
         for row in sent.iter().chain(&unsent) {
             self.claims.touch(row.claim.id);
         }
@@ -192,9 +206,6 @@ impl Machine {
                     self.strikes.add(row.claim.id);
                 }
             }
-        }
-        if overloaded && self.stop.is_none() {
-            self.press();
         }
         for row in sent.iter().chain(&unsent) {
             self.requeue(row.claim);
@@ -241,10 +252,35 @@ impl Machine {
         self.writes.push(row.claim, sentence(row.strikes, blame, error));
     }
 
+    /// A row that its worker answered for and did not move. The first time it goes back: the answer may have been meant for
+    /// another row of that pipeline, or a crash of the server have forgotten what the worker did; it is next handed out alone.
+    /// After that it is a strike, or the row would go round for ever.
+    pub(super) fn stray(&mut self, stray: Stray) {
+        let Stray { stage: name, row: claim, strikes } = stray;
+        let stage = self.stages.iter().position(|stage| stage.spec.name == name);
+        match stage {
+            Some(stage) if self.strikes.strayed(claim.id, &name) => {
+                let text = "it said that it was done and did not move the message";
+                self.strike(stage, Row { claim, strikes, alone: true }, Blame::Crashed, text);
+            }
+            Some(_) | None => {
+                let text =
+                    format!("message {}: its worker said that it was done and left it running", claim.id);
+                self.log_often(Severity::Warning, stage, Cause::Stray, text);
+                self.strikes.add(claim.id);
+                self.requeue(claim);
+            }
+        }
+    }
+
+    /// The workers of each stage, whatever their state.
+    fn census(&self) -> Vec<u32> {
+        self.stages.iter().map(super::pool::Stage::live).collect()
+    }
+
     /// The database has too many connections: the stage with the most workers gives some back (O1).
-    fn press(&mut self) {
-        let workers: Vec<u32> = self.stages.iter().map(super::pool::Stage::live).collect();
-        let Some((stage, cap)) = self.pressure.report(self.now, &workers) else { return };
+    fn press(&mut self, workers: &[u32]) {
+        let Some((stage, cap)) = self.pressure.report(self.now, workers) else { return };
         let text = format!("the database is overloaded: at most {cap} workers here for five minutes");
         self.log(Severity::Warning, Some(stage), text);
         for worker in self.stages[stage].surplus(cap) {

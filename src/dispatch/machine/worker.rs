@@ -47,7 +47,9 @@ pub(super) enum State {
 /// What happens to a worker.
 #[derive(Clone, Debug)]
 pub(super) enum Input {
-    Ready,
+    Ready {
+        claims: bool,
+    },
     /// It answered its head.
     Answer {
         status: u8,
@@ -55,6 +57,8 @@ pub(super) enum Input {
     },
     /// It answered, and was asked nothing.
     Surplus,
+    /// It answered an id that was withdrawn from it.
+    Echo,
     Garbage(String),
     Closed,
     Exited(Exit),
@@ -94,6 +98,8 @@ pub(super) enum Deed {
     Welcome,
     /// The head is answered.
     Take,
+    /// One of its ghosts is answered.
+    Forget,
     Close,
     /// What was not sent goes back to its stage.
     Release,
@@ -110,13 +116,14 @@ pub(super) enum Deed {
 pub(super) fn next(state: State, input: &Input) -> (State, Deed) {
     use State::{Broken, Closing, Dying, Mute, Retiring, Starting, Up};
     match (state, input) {
-        (Starting, Input::Ready) => (Up, Deed::Welcome),
-        (Up | Retiring, Input::Ready) => (Broken, Deed::Kill(Why::Garbled)),
-        (Closing | Mute | Dying | Broken, Input::Ready) => (state, Deed::Nothing),
+        (Starting, Input::Ready { .. }) => (Up, Deed::Welcome),
+        (Up | Retiring, Input::Ready { .. }) => (Broken, Deed::Kill(Why::Garbled)),
+        (Closing | Mute | Dying | Broken, Input::Ready { .. }) => (state, Deed::Nothing),
 
-        (Starting, Input::Answer { .. }) => (Broken, Deed::Kill(Why::Garbled)),
+        (Starting, Input::Answer { .. } | Input::Echo) => (Broken, Deed::Kill(Why::Garbled)),
         (Up | Retiring | Closing | Mute | Dying, Input::Answer { .. }) => (state, Deed::Take),
-        (Broken, Input::Answer { .. }) => (state, Deed::Nothing),
+        (Up | Retiring | Closing | Mute | Dying, Input::Echo) => (state, Deed::Forget),
+        (Broken, Input::Answer { .. } | Input::Echo) => (state, Deed::Nothing),
 
         (Starting | Up | Retiring | Closing | Mute, Input::Surplus | Input::Garbage(_)) => {
             (Broken, Deed::Kill(Why::Garbled))
@@ -181,6 +188,8 @@ pub(super) struct Worker {
     /// When it came into that state.
     since: Micros,
     ready: bool,
+    /// It compares the claim that comes with an id before it begins.
+    pub(super) claims: bool,
     answered: bool,
     why: Option<Why>,
     /// What it did against the protocol.
@@ -189,9 +198,19 @@ pub(super) struct Worker {
     overdue: Option<Claim>,
     pub(super) sent: VecDeque<Row>,
     pub(super) unsent: VecDeque<Row>,
+    /// Ids behind the head that were withdrawn: it will answer them, and holds nothing behind them (P8).
+    pub(super) ghosts: VecDeque<Claim>,
+    /// It was told to stop where it is.
+    pub(super) halted: bool,
+    /// Since when it is known to have stopped: the time of its head stands still.
+    pub(super) still: Option<Micros>,
+    /// Its head takes very long.
+    pub(super) stuck: bool,
+    /// It is not halted again before.
+    pub(super) again: Micros,
     handed_out: u32,
     /// Since when the head is the head; with no head, since when there is none.
-    turned: Micros,
+    pub(super) turned: Micros,
 }
 
 impl Worker {
@@ -201,19 +220,25 @@ impl Worker {
             state: State::Starting,
             since: now,
             ready: false,
+            claims: false,
             answered: false,
             why: None,
             note: String::new(),
             overdue: None,
             sent: VecDeque::new(),
             unsent: VecDeque::new(),
+            ghosts: VecDeque::new(),
+            halted: false,
+            still: None,
+            stuck: false,
+            again: 0,
             handed_out: 0,
             turned: now,
         }
     }
 
     pub(super) fn holds(&self) -> u32 {
-        (self.sent.len() + self.unsent.len()) as u32
+        (self.sent.len() + self.ghosts.len() + self.unsent.len()) as u32
     }
 
     /// Takes new ids, now or once it is ready.
@@ -224,8 +249,11 @@ impl Worker {
         }
     }
 
-    /// How many more ids it may be given.
+    /// How many more ids it may be given; none behind a head that is stuck, or behind what was withdrawn.
     pub(super) fn slots(&self, spec: &StageSpec) -> u32 {
+        if self.stuck || !self.may_be_sent() {
+            return 0;
+        }
         if !self.is_open() || self.sent.iter().chain(&self.unsent).any(|row| row.alone) {
             return 0;
         }
@@ -234,10 +262,14 @@ impl Worker {
         spec.queue_limit.saturating_sub(self.holds()).min(left)
     }
 
+    fn may_be_sent(&self) -> bool {
+        !self.halted && self.ghosts.is_empty()
+    }
+
     /// Moves to `sent` what may be sent now.
     pub(super) fn send(&mut self, now: Micros) -> Vec<Claim> {
         let mut rows = Vec::new();
-        if self.state != State::Up {
+        if self.state != State::Up || !self.may_be_sent() {
             return rows;
         }
         while let Some(row) = self.unsent.front() {
@@ -267,7 +299,7 @@ impl Worker {
         Some(match self.state {
             State::Starting | State::Closing | State::Mute | State::Dying | State::Broken => Input::Expired,
             State::Up | State::Retiring => {
-                if self.sent.is_empty() {
+                if self.sent.is_empty() && self.ghosts.is_empty() {
                     Input::Idle
                 } else {
                     Input::Overdue
@@ -282,12 +314,15 @@ impl Worker {
             State::Closing => (self.since, CLOSE_LIMIT),
             State::Mute => (self.since, MUTE_LIMIT),
             State::Dying | State::Broken => {
-                if self.holds() == 0 {
+                if self.sent.is_empty() && self.unsent.is_empty() {
                     return None;
                 }
                 (self.since, DEATH_LIMIT)
             }
-            State::Up | State::Retiring if !self.sent.is_empty() => (self.turned, spec.max_runtime),
+            State::Up | State::Retiring if self.still.is_some() => return None,
+            State::Up | State::Retiring if !self.sent.is_empty() || !self.ghosts.is_empty() => {
+                (self.turned, spec.max_runtime)
+            }
             // It was given rows before it was ready: they are sent by the end of the turn.
             State::Up | State::Retiring if !self.unsent.is_empty() => return None,
             State::Up | State::Retiring => (self.turned, idle),
@@ -308,6 +343,7 @@ impl Worker {
         match deed {
             Deed::Welcome => {
                 self.ready = true;
+                self.claims = matches!(input, Input::Ready { claims: true });
                 self.turned = now;
             }
             Deed::Kill(why) => {
@@ -318,6 +354,7 @@ impl Worker {
             }
             Deed::Nothing
             | Deed::Take
+            | Deed::Forget
             | Deed::Close
             | Deed::Release
             | Deed::Dismiss
@@ -331,9 +368,16 @@ impl Worker {
     pub(super) fn take(&mut self, now: Micros) -> Option<(Row, Micros)> {
         let row = self.sent.pop_front()?;
         let spent = self.spent(now);
+        self.stuck = false;
         self.turned = now;
         self.answered = true;
         Some((row, spent))
+    }
+
+    /// It answered what was withdrawn from it.
+    pub(super) fn forget(&mut self, now: Micros) {
+        self.ghosts.pop_front();
+        self.turned = now;
     }
 
     /// How long its head has been the head.
@@ -402,8 +446,8 @@ impl Worker {
 /// What an input that is against the protocol says.
 fn breach(state: State, input: &Input) -> Option<String> {
     match input {
-        Input::Ready => Some("it said ready twice".to_owned()),
-        Input::Answer { .. } | Input::Surplus => Some(match state {
+        Input::Ready { .. } => Some("it said ready twice".to_owned()),
+        Input::Answer { .. } | Input::Surplus | Input::Echo => Some(match state {
             State::Starting => "it answered before it was ready".to_owned(),
             State::Up | State::Retiring | State::Closing | State::Mute | State::Dying | State::Broken => {
                 "it answered more often than it was asked".to_owned()
@@ -424,57 +468,5 @@ fn breach(state: State, input: &Input) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const STATES: [State; 7] = [
-        State::Starting,
-        State::Up,
-        State::Retiring,
-        State::Closing,
-        State::Mute,
-        State::Dying,
-        State::Broken,
-    ];
-
-    fn inputs() -> Vec<Input> {
-        vec![
-            Input::Ready,
-            Input::Answer { status: 0, report: Vec::new() },
-            Input::Surplus,
-            Input::Garbage("x".to_owned()),
-            Input::Closed,
-            Input::Exited(Exit::Code(0)),
-            Input::Unstartable("x".to_owned()),
-            Input::Expired,
-            Input::Overdue,
-            Input::Idle,
-            Input::Drained,
-            Input::Retire,
-            Input::Stop,
-            Input::Kill,
-        ]
-    }
-
-    // Req: P1
-    // Req: R5
-    #[test]
-    fn a_worker_goes_one_way_and_each_of_its_ends_once() {
-        let rank = |state: State| STATES.iter().position(|other| *other == state).expect("a state");
-        let dead = |state: State| matches!(state, State::Dying | State::Broken);
-        for state in STATES {
-            for input in inputs() {
-                let (after, deed) = next(state, &input);
-                assert!(rank(after) >= rank(state), "{state:?} goes back on {input:?}");
-                assert_eq!(matches!(deed, Deed::Kill(_)), dead(after) && !dead(state), "{state:?} {input:?}");
-                let closes = matches!(deed, Deed::Close | Deed::Dismiss);
-                assert_eq!(closes, after == State::Closing && state != State::Closing, "{state:?} {input:?}");
-                let gone = matches!(input, Input::Exited(_) | Input::Unstartable(_));
-                assert_eq!(gone, deed == Deed::Bury, "{state:?} {input:?}");
-                let breach = matches!(deed, Deed::Kill(Why::Garbled));
-                assert_eq!(breach, after == State::Broken && !dead(state), "{state:?} {input:?}");
-            }
-        }
-        assert_eq!(next(State::Starting, &Input::Ready), (State::Up, Deed::Welcome));
-    }
-}
+#[path = "worker_tests.rs"]
+mod tests;

@@ -10,7 +10,7 @@
 
 -- What a claim would take, and what it sees on its way. Reads only; runs under the settings of workqueue_claim_fair.
 -- Arguments as there; `excluded`: ids that are passed over.
--- Returns, in any order: take - a row to take; seen - a row that waits and is not taken; floor - the oldest row of a stage that
+-- Returns, in any order: take - the rows of a stage to take, as `ids`; seen - a row that waits and is not taken; floor - the oldest row of a stage that
 -- is not taken, missing where all were; mark - where the next reading of new rows begins, missing where there were none;
 -- cursor - the last sender visited, missing where no more may follow.
 CREATE OR REPLACE FUNCTION pepsi.workqueue_look_fair(
@@ -18,7 +18,7 @@ CREATE OR REPLACE FUNCTION pepsi.workqueue_look_fair(
     visits integer[], cursors text[], unlisted_us bigint[],
     sender_stages integer[], senders text[], leads_us bigint[], sender_floors bigint[], sender_rows integer[],
     touched bigint[], excluded bigint[]
-) RETURNS TABLE (kind text, at_stage text, id bigint, sender text)
+) RETURNS TABLE (kind text, at_stage text, id bigint, sender text, ids bigint[])
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog
 AS $$
 DECLARE
@@ -77,13 +77,11 @@ BEGIN
         slots := capacity - fifo_slots[i];
         IF cardinality(old_ids) <= capacity OR slots <= 0 THEN
             -- Room for all, or nothing but FIFO slots.
-            kind := 'take';
-            FOR j IN 1 .. least(cardinality(old_ids), capacity) LOOP
-                id := old_ids[j]; sender := old_senders[j];
-                RETURN NEXT;
-            END LOOP;
+            kind := 'take'; id := NULL; sender := NULL; ids := old_ids[:capacity];
+            RETURN NEXT;
+            ids := NULL;
             IF cardinality(old_ids) > capacity THEN
-                kind := 'floor'; id := old_ids[capacity + 1]; sender := NULL;
+                kind := 'floor'; id := old_ids[capacity + 1];
                 RETURN NEXT;
             END IF;
             CONTINUE;
@@ -199,18 +197,14 @@ BEGIN
             END IF;
         END LOOP;
 
-        kind := 'take';
         taken := fifo_ids || best_ids[:slots];
-        FOR j IN 1 .. capacity - slots LOOP
-            id := old_ids[j]; sender := old_senders[j];
-            RETURN NEXT;
-        END LOOP;
-        FOR j IN 1 .. cardinality(best_ids) LOOP
-            kind := CASE WHEN j <= slots THEN 'take' ELSE 'seen' END;
+        kind := 'take'; id := NULL; sender := NULL; ids := taken;
+        RETURN NEXT;
+        ids := NULL; kind := 'seen';
+        FOR j IN slots + 1 .. cardinality(best_ids) LOOP
             id := best_ids[j]; sender := best_senders[j];
             RETURN NEXT;
         END LOOP;
-        kind := 'seen';
         FOR j IN 1 .. cardinality(found_ids) LOOP
             IF found_ids[j] <> ALL (taken) THEN
                 id := found_ids[j]; sender := found_senders[j];
@@ -256,48 +250,57 @@ CREATE OR REPLACE FUNCTION pepsi.workqueue_claim_fair(
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
-    -- So many times rows that turn out to be locked are replaced by others.
+    -- So often are rows that turn out to be locked replaced by others.
     rounds CONSTANT integer := 8;
-    wanted bigint[]; locked bigint[] := '{}'; free bigint[];
+    look record; wanted bigint[]; free bigint[]; locked bigint[] := '{}';
 BEGIN
-    IF skip_locked THEN
-        FOR round IN 1 .. rounds LOOP
-            SELECT coalesce(array_agg(l.id), '{}') INTO wanted
+    FOR round IN 1 .. CASE WHEN skip_locked THEN rounds ELSE 0 END LOOP
+        wanted := '{}';
+        FOR look IN
+            SELECT l.ids
             FROM pepsi.workqueue_look_fair(stages, capacities, fifo_slots, averages_us, floors, marks, visits, cursors,
                 unlisted_us, sender_stages, senders, leads_us, sender_floors, sender_rows, touched, locked) AS l
-            WHERE l.kind = 'take';
-            SELECT coalesce(array_agg(f.workqueue_id), '{}') INTO free
-            FROM (
-                SELECT w.workqueue_id FROM pepsi.workqueue w
-                WHERE w.workqueue_id = ANY (wanted) AND (w.status = 'pending') IS TRUE
-                FOR UPDATE SKIP LOCKED
-            ) AS f;
-            EXIT WHEN cardinality(free) = cardinality(wanted);
-            SELECT locked || array_agg(u.id) INTO locked FROM unnest(wanted) AS u (id) WHERE u.id <> ALL (free);
+            WHERE l.kind = 'take'
+        LOOP
+            wanted := wanted || look.ids;
         END LOOP;
-    END IF;
-    RETURN QUERY
-    WITH look AS MATERIALIZED (
-        SELECT l.kind, l.at_stage, l.id, l.sender
+        SELECT coalesce(array_agg(f.workqueue_id), '{}') INTO free
+        FROM (
+            SELECT w.workqueue_id FROM pepsi.workqueue w
+            WHERE w.workqueue_id = ANY (wanted) AND (w.status = 'pending') IS TRUE
+            FOR UPDATE SKIP LOCKED
+        ) AS f;
+        EXIT WHEN cardinality(free) = cardinality(wanted);
+        SELECT locked || array_agg(u.id) INTO locked FROM unnest(wanted) AS u (id) WHERE u.id <> ALL (free);
+    END LOOP;
+
+    wanted := '{}';
+    FOR look IN
+        SELECT l.kind, l.at_stage, l.id, l.sender, l.ids
         FROM pepsi.workqueue_look_fair(stages, capacities, fifo_slots, averages_us, floors, marks, visits, cursors,
             unlisted_us, sender_stages, senders, leads_us, sender_floors, sender_rows, touched, locked) AS l
-    ), claimed AS (
+    LOOP
+        IF look.kind = 'take' THEN
+            wanted := wanted || look.ids;
+        ELSE
+            kind := look.kind; stage := look.at_stage; workqueue_id := look.id; sender_key := look.sender;
+            RETURN NEXT;
+        END IF;
+    END LOOP;
+    IF cardinality(wanted) > 0 THEN
+        RETURN QUERY
         UPDATE pepsi.workqueue AS w
         SET status = 'running', claims = w.claims + 1
-        WHERE w.workqueue_id = ANY (ARRAY(SELECT l.id FROM look l WHERE l.kind = 'take'))
-          AND (w.status = 'pending') IS TRUE
-        RETURNING w.stage, w.workqueue_id, w.claims, w.sender_key,
+        WHERE w.workqueue_id = ANY (wanted) AND (w.status = 'pending') IS TRUE
+        RETURNING 'claimed', w.stage::text, w.workqueue_id, w.claims, w.sender_key::text,
             CASE WHEN jsonb_typeof(w.state -> 'strikes') = 'number'
-                THEN least(greatest(trunc((w.state ->> 'strikes')::numeric), 0), 1000)::integer ELSE 0 END AS strikes
-    )
-    SELECT 'claimed', c.stage::text, c.workqueue_id, c.claims, c.sender_key::text, c.strikes FROM claimed c
-    UNION ALL
-    SELECT l.kind, l.at_stage, l.id, NULL, l.sender, NULL FROM look l WHERE l.kind <> 'take'
-    UNION ALL
-    SELECT 'end', NULL,
-           (SELECT (extract(epoch FROM min(w.timeout) - now()) * 1000000)::bigint
-            FROM pepsi.workqueue w WHERE w.status = 'paused' AND w.timeout IS NOT NULL),
-           coalesce(pg_sequence_last_value('pepsi.workqueue_workqueue_id_seq'), 0), NULL, NULL;
+                THEN least(greatest(trunc((w.state ->> 'strikes')::numeric), 0), 1000)::integer ELSE 0 END;
+    END IF;
+    SELECT (extract(epoch FROM min(w.timeout) - now()) * 1000000)::bigint INTO workqueue_id
+    FROM pepsi.workqueue w WHERE w.status = 'paused' AND w.timeout IS NOT NULL;
+    kind := 'end'; stage := NULL; sender_key := NULL;
+    claims := coalesce(pg_sequence_last_value('pepsi.workqueue_workqueue_id_seq'), 0);
+    RETURN NEXT;
 END
 $$;
 COMMENT ON FUNCTION pepsi.workqueue_claim_fair(

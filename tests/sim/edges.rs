@@ -1,0 +1,140 @@
+//! The corners of the machine, event by event: rows that their worker did not move, bounds of one claim, whose workers are
+//! cut, and the last moment of an end.
+
+use super::bench::{
+    Bench, MILLI, SECOND, claim, close, kill, name, requeue, row, row_at, send, spawn, stage,
+};
+use super::workers::{pipeline, strikes};
+use crate::machine::{Action, Announcement, Blame, Event, Exit, Fault, Job, Reply, Stray, WorkerId};
+
+/// Row 2 is found running though nobody has it.
+fn stray() -> (&'static str, Reply) {
+    ("FindStrays", Reply::Strays(vec![Stray { stage: "init".to_owned(), row: claim(2), strikes: 0 }]))
+}
+
+// Req: D7
+// Req: E2
+#[test]
+fn a_row_that_its_worker_did_not_move_goes_back_once_and_then_is_struck() {
+    let mut bench = pipeline(2..=2);
+    bench.script.push_back(stray());
+    bench.answers(1, 0);
+    bench.pass(59 * SECOND);
+    assert_eq!(bench.writes(), []);
+    bench.pass(2 * SECOND);
+    assert_eq!(bench.writes(), [requeue(&[2])]);
+    // Short work would be packed, but the answer may have been another row's: now it is alone.
+    assert_eq!(bench.arrive(vec![row(2, 0), row(3, 0)]), [spawn(2), spawn(3)]);
+    assert_eq!(bench.ready(2), [send(2, &[2])]);
+    bench.script.push_back(stray());
+    bench.answers(2, 0);
+    bench.pass(61 * SECOND);
+    assert_eq!(strikes(&bench.writes()), [(2, 1, Blame::Crashed)]);
+}
+
+/// One that answers at once, moves nothing and ends would otherwise go round every second for ever.
+// Req: E2
+#[test]
+fn a_row_that_was_left_running_by_a_worker_that_then_died_is_found_soon() {
+    let mut bench = pipeline(2..=2);
+    bench.script.push_back(stray());
+    bench.answers(1, 0);
+    bench.exits(1, Exit::Code(1));
+    bench.pass(1100 * MILLI);
+    assert_eq!(bench.writes(), [requeue(&[2])]);
+    bench.arrive(vec![row(2, 0)]);
+    bench.ready(2);
+    bench.script.push_back(stray());
+    bench.answers(2, 0);
+    bench.exits(2, Exit::Code(1));
+    bench.pass(1100 * MILLI);
+    assert_eq!(strikes(&bench.writes()), [(2, 1, Blame::Crashed)]);
+}
+
+#[test]
+fn a_stray_of_a_stage_without_a_section_goes_back() {
+    let mut bench = Bench::one();
+    for worker in 1..=3 {
+        let stray = Stray { stage: "gone".to_owned(), row: claim(7), strikes: 0 };
+        bench.script.push_back(("FindStrays", Reply::Strays(vec![stray])));
+        bench.arrive(vec![row(3, 0)]);
+        bench.ready(worker);
+        bench.answers(worker, 0);
+        bench.pass(61 * SECOND);
+        assert_eq!(bench.writes(), [requeue(&[7])]);
+    }
+}
+
+/// One claim is a statement of bounded size; the rest of a large pool is filled by the ones that follow at once.
+// Req: W3
+#[test]
+fn a_large_pool_is_filled_by_several_claims() {
+    let mut large = stage("init");
+    large.parallelism = 100;
+    large.queue_limit = 10;
+    let mut bench = Bench::up(vec![large]);
+    bench.arrive((1..=1200).map(|id| row(id, 0)).collect());
+    let asked: Vec<u32> = bench
+        .jobs
+        .iter()
+        .filter_map(|job| match job {
+            Job::Claim { demand, .. } => Some(demand[0].ask.capacity),
+            _ => None,
+        })
+        .collect();
+    assert!(asked.iter().all(|asked| *asked <= 256), "{asked:?}");
+    assert_eq!(bench.machine.held().len(), 1000, "{asked:?}");
+    assert_eq!(bench.pending.len(), 200);
+}
+
+// Req: O1
+#[test]
+fn a_worker_that_ended_overloaded_counts_as_the_process_that_it_was() {
+    let mut bench = Bench::up(vec![stage("init"), stage("deliver")]);
+    bench.arrive(vec![row_at("deliver", 1, 0)]);
+    // The only worker there is does not even get ready: it is not the first stage that is cut for it.
+    bench.exits(1, Exit::Code(75));
+    bench.pass(2 * SECOND);
+    bench.jobs.clear();
+    bench.event(Event::Notified);
+    let Some(Job::Claim { demand, .. }) = bench.jobs.iter().find(|job| name(job) == "Claim") else {
+        panic!("{:?}", bench.jobs)
+    };
+    let asked: Vec<u32> = demand.iter().map(|want| want.ask.capacity).collect();
+    assert_eq!(asked[0], 16);
+    assert!(asked[1] <= 8, "{asked:?}");
+}
+
+/// An alarm ends a dispatcher that is frozen eight seconds after the signal; one that is not must be done well before.
+// Req: D3
+#[test]
+fn the_end_comes_before_the_alarm_whatever_hangs() {
+    let mut bench = Bench::one();
+    bench.arrive(vec![row(1, 0)]);
+    bench.ready(1);
+    bench.jobs.clear();
+    let start = bench.now;
+    assert_eq!(bench.event(Event::Terminate), [Action::Announce(Announcement::Stopping), close(1)]);
+    // The worker is killed and does not die, and the database is away.
+    bench.script.extend(vec![("Connect", Reply::Fault(Fault::Lost("gone".to_owned()))); 1000]);
+    bench.event(Event::ConnectionLost("gone".to_owned()));
+    assert_eq!(bench.pass(3 * SECOND), [kill(1)]);
+    assert_eq!(bench.pass(3400 * MILLI), []);
+    assert_eq!(bench.pass(SECOND), [Action::Exit { code: 0 }]);
+    assert_eq!(bench.machine.held(), [claim(1)], "the next start frees it");
+    // And so while a statement is under way.
+    let mut bench = Bench::one();
+    bench.machine.step(bench.now, Event::Notified);
+    let issued = bench.machine.step(bench.now, Event::Turn);
+    assert!(matches!(issued.as_slice(), [Action::Job(Job::Claim { .. })]), "{issued:?}");
+    bench.machine.step(bench.now, Event::Terminate);
+    let mut end = Vec::new();
+    while end.is_empty() {
+        bench.now = bench.machine.deadline().expect("a limit");
+        end = bench.machine.step(bench.now, Event::Turn);
+        end.retain(|action| matches!(action, Action::Exit { .. }));
+        assert!(bench.now <= start + 7 * SECOND, "it hangs");
+    }
+    let stray = Event::Answer { worker: WorkerId(1), status: 0, report: Vec::new() };
+    assert_eq!(bench.machine.step(bench.now, stray), [], "nothing is heard after the end");
+}
