@@ -37,6 +37,8 @@ mod runs;
 mod sequences;
 #[path = "sim/server.rs"]
 mod server;
+#[path = "sim/signals.rs"]
+mod signals;
 #[path = "sim/surroundings.rs"]
 mod surroundings;
 #[path = "sim/trouble.rs"]

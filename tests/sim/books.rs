@@ -46,6 +46,12 @@ pub struct Life {
     /// A job failed, or the database was away, since the stop began.
     pub troubled: bool,
     pub given_up: bool,
+    /// When the last standstill is over.
+    pub stalled: Option<Micros>,
+    /// Rows may have been taken from it behind its back: another dispatcher's start, or commits that were forgotten.
+    pub is_disowned: bool,
+    /// The code that it has to end with for what it was told.
+    pub fatal: Option<u8>,
     /// The last time a job failed.
     pub failed_at: Option<Micros>,
     truth: Deltas,
@@ -68,8 +74,10 @@ pub struct Life {
     /// The telemetry switch was thrown, and workers from before may still be at work.
     pub telemetry_at: Option<Micros>,
     /// Claims that were answered with 0 over this connection, and rows that turned out to be left running by such an answer.
-    done: BTreeSet<Claim>,
+    pub done: BTreeSet<Claim>,
     strayed: BTreeSet<(usize, i64)>,
+    /// Rows that were answered, and of which no flush has asked yet whether they are finished.
+    to_finish: BTreeSet<i64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,6 +98,9 @@ impl Life {
             stopping: None,
             troubled: false,
             given_up: false,
+            stalled: None,
+            is_disowned: false,
+            fatal: None,
             failed_at: None,
             truth: Deltas::default(),
             written: Deltas::default(),
@@ -107,6 +118,7 @@ impl Life {
             telemetry_at: None,
             done: BTreeSet::new(),
             strayed: BTreeSet::new(),
+            to_finish: BTreeSet::new(),
         }
     }
 
@@ -124,6 +136,7 @@ impl Life {
 
     /// Nothing is counted that is not written or declared lost.
     pub fn books_balance(&self) {
+        assert!(self.to_finish.is_empty(), "nobody asks whether these are finished: {:?}", self.to_finish);
         assert_eq!(self.truth.executed, self.written.executed, "stages_executed");
         assert_eq!(self.truth.failed, self.written.failed, "messages_failed");
         assert_eq!(
@@ -167,7 +180,7 @@ impl World {
             Word::Closed => {
                 process.closed_at.get_or_insert(now);
             }
-            Word::Answer { status, about } => {
+            Word::Answer { status, about, report } => {
                 if process.distrusted {
                     return true;
                 }
@@ -187,7 +200,7 @@ impl World {
                 if *about == Some(head) {
                     self.told(id, head, steps);
                 }
-                self.answered(head, stage, *status, spent);
+                self.answered(head, stage, *status, spent, report);
             }
             Word::Halted(halt) => {
                 // After a Continue it is not reported any more.
@@ -206,7 +219,14 @@ impl World {
         true
     }
 
-    fn answered(&mut self, head: Claim, stage: usize, status: u8, spent: Micros) {
+    fn answered(
+        &mut self,
+        head: Claim,
+        stage: usize,
+        status: u8,
+        spent: Micros,
+        report: &[(String, Micros)],
+    ) {
         match status {
             74 => {
                 self.life.owe(head, Debt::Pause);
@@ -221,7 +241,8 @@ impl World {
                 let average = &mut self.life.average[stage];
                 *average = Some(average.map_or(spent, |average| average - average / 8 + spent / 8));
                 self.life.stages[stage].messages += 1;
-                self.life.stages[stage].time += spent;
+                self.life.stages[stage].time += self.fused(stage, spent, report);
+                self.life.to_finish.insert(head.id);
                 if status == 0 {
                     self.life.ledger.remove(&head);
                     self.life.done.insert(head);
@@ -231,6 +252,21 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Each reported stage has its own time, and the claimed one what is left (R1).
+    fn fused(&mut self, stage: usize, spent: Micros, report: &[(String, Micros)]) -> Micros {
+        let mut left = spent;
+        for (name, time) in report {
+            let is_known = self.machine.as_ref().is_some_and(|machine| machine.place(name).is_some());
+            let fused = self.names.iter().position(|other| is_known && other == name);
+            let Some(fused) = fused else { continue };
+            let time = (*time).min(self.specs[stage].max_runtime);
+            self.life.stages[fused].messages += 1;
+            self.life.stages[fused].time += time;
+            left = left.saturating_sub(time);
+        }
+        left
     }
 
     /// What became pending with that claim is known to the machine now.
@@ -303,6 +339,10 @@ impl World {
     }
 
     pub fn before_reply(&mut self, job: &Job, reply: &Reply) {
+        if let Reply::Fatal { code, .. } = reply {
+            self.life.fatal = Some(*code);
+            self.life.troubled = true;
+        }
         if let Reply::Fault(fault) = reply {
             self.life.troubled = true;
             self.life.failed_at = Some(self.now);
@@ -337,7 +377,10 @@ impl World {
                 self.life.done.clear();
                 self.told_all();
             }
-            (Job::Reconcile { .. }, _) => self.told_all(),
+            (Job::Reconcile { .. }, _) => {
+                self.life.reconciled = true;
+                self.told_all();
+            }
             (Job::FindStrays { .. }, Reply::Strays(rows)) => rows.iter().for_each(|row| self.strayed(row)),
             (Job::Sweep { .. }, Reply::Swept { moved, .. }) if *moved > 0 => self.told_all(),
             (Job::Requeue { rows }, _) => rows.iter().for_each(|row| self.settled(*row)),
@@ -406,6 +449,9 @@ impl World {
     }
 
     fn count_written(&mut self, deltas: &Deltas) {
+        for id in &deltas.answered {
+            assert!(self.life.to_finish.remove(id), "row {id} was not answered");
+        }
         self.life.written.executed += deltas.executed;
         self.life.written.failed += deltas.failed;
         self.life.written.serialization_failures += deltas.serialization_failures;

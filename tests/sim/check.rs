@@ -3,10 +3,11 @@
 
 use super::books::{Debt, Place};
 use super::process::Process;
-use super::world::{SECOND, World};
+use super::world::{MILLI, SECOND, World};
 use crate::machine::fair::Ask;
+use crate::machine::fair::share::MAX_LEAD;
 use crate::machine::{Action, Announcement, Claim, Demand, Job, Micros, WorkerId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A round rests no longer than ten seconds, and the claim that goes on with it may take a while to come.
 const REST: Micros = 14 * SECOND;
@@ -187,7 +188,7 @@ impl World {
                 life.last_demand = demand.clone();
                 self.check_claim(demand, touched);
             }
-            Job::Reconcile { .. } => life.reconciled = true,
+            Job::Reconcile { .. } => {}
             Job::Requeue { rows } => {
                 let place = |row: &Claim| self.life.ledger.get(row).map(|entry| entry.place);
                 if let Some(Place::Sent(worker)) = rows.first().and_then(place) {
@@ -274,16 +275,18 @@ impl World {
             (0, false, _) => "exit: in peace",
             (0, true, true) => "exit: in trouble, all written",
             (0, true, false) => "exit: in trouble, rows left",
+            (78, _, _) => "exit: another schema",
             _ => "exit: error",
         });
         let life = &self.life;
         assert!(life.stopping.is_some() || life.given_up, "it ended by itself");
-        let expected = if life.reload.malformed { 78 } else { 0 };
-        assert_eq!(code, if life.stopping.is_some() && !life.given_up { expected } else { 1 });
+        let (failure, end) = (life.fatal.unwrap_or(1), if life.reload.malformed { 78 } else { 0 });
+        assert_eq!(code, if life.stopping.is_some() && !life.given_up { end } else { failure });
         if let Some(since) = life.stopping {
             // A dispatcher that is blocked in a statement meanwhile is ended by its alarm.
             let blocked = if self.profile.asynchronous { 0 } else { 6 * SECOND };
-            assert!(self.now < since + 8 * SECOND + blocked, "the end took {}", self.now - since);
+            let ran = life.stalled.map_or(since, |stalled| stalled.max(since));
+            assert!(self.now <= ran + 6_500 * MILLI + blocked, "the end took {}", self.now - since);
         }
         for process in self.processes.values() {
             assert!(process.killed_at.is_some(), "a worker is left behind");
@@ -330,6 +333,10 @@ impl World {
             }
             assert!(unsettled.is_empty(), "charges without a row: {unsettled:?}");
         }
+        self.check_owners();
+        if actions == 0 {
+            self.check_shares();
+        }
         let deadline = machine.deadline();
         self.check_retired();
         if actions == 0 {
@@ -349,6 +356,48 @@ impl World {
         if actions == 0 {
             self.check_prompt();
         }
+    }
+
+    /// Every running row is somebody's: in the books, or answered and not moved. And whatever is kept here runs for us.
+    fn check_owners(&self) {
+        let life = &self.life;
+        if life.locked && life.reconciled && self.job.is_none() {
+            for id in &self.database.running {
+                let claim = self.database.claim_of(*id);
+                let known = life.ledger.contains_key(&claim) || life.done.contains(&claim);
+                assert!(known, "{claim:?} runs for nobody");
+            }
+        }
+        for (claim, entry) in life.ledger.iter().filter(|_| !life.is_disowned) {
+            let ours = match entry.place {
+                Place::Kept => self.database.fence(*claim),
+                // Its worker may have moved it on, and it was claimed again before the answer was heard.
+                Place::Sent(_) | Place::Withdrawn(_) | Place::Owes(_) => {
+                    self.database.row(claim.id).claims >= claim.claim
+                }
+            };
+            assert!(ours, "{claim:?} is not ours: {entry:?} {:?}", self.database.row(claim.id));
+        }
+    }
+
+    /// Each sender has as many messages running at a stage as there are charges that are not settled, and no lead beyond
+    /// its bound.
+    fn check_shares(&self) {
+        let Some(machine) = self.machine.as_ref().filter(|_| self.settings.fair) else { return };
+        let mut running: BTreeMap<(usize, &str), u32> = BTreeMap::new();
+        for (id, claim) in machine.fair().unsettled() {
+            let stage = self.life.ledger[&Claim { id, claim }].stage;
+            *running.entry((stage, self.database.row(id).sender)).or_default() += 1;
+        }
+        for stage in 0..self.names.len() {
+            let Some(place) = machine.place(&self.names[stage]) else { continue };
+            for (name, sender) in machine.fair().senders(place) {
+                let expected = running.remove(&(stage, name.as_str())).unwrap_or(0);
+                assert_eq!(sender.running, expected, "messages of {name} at stage {stage}");
+                assert!(sender.lead <= MAX_LEAD, "a lead of {}", sender.lead);
+            }
+        }
+        assert!(running.is_empty(), "charged to nobody: {running:?}");
     }
 
     /// While nothing is wrong, nothing that can be claimed waits for a stage that has nothing to do, and nothing that

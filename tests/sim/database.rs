@@ -2,7 +2,7 @@
 
 use crate::machine::fair::choose::{self, choose};
 use crate::machine::{Claim, Claimed, Deltas, Demand, Job, Micros, Reply, Stray, WorkerId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
@@ -58,10 +58,20 @@ pub struct Row {
     /// How many stages were passed, and how many it has to pass.
     pub passed: u32,
     pub length: u32,
+    /// A worker made it.
+    pub is_sibling: bool,
+    /// It is in messages_finished.
+    pub is_counted: bool,
 }
 
-/// The stages that there may be, in the order that messages pass them.
-pub const STAGES: [&str; 3] = ["init", "filter", "deliver"];
+impl Row {
+    pub fn is_over(&self) -> bool {
+        matches!(self.status, Status::Gone | Status::Failed | Status::TimedOut)
+    }
+}
+
+/// A commit is on disk so long after it at the latest (three times wal_writer_delay).
+const WRITTEN_AFTER: Micros = 600_000;
 
 const SENDERS: [&str; 5] = ["ip:192.0.2.1", "user:b", "from:c.example", "null:d", "ip:2001:db8::/64"];
 
@@ -76,8 +86,11 @@ pub struct Database {
     pub paused: BTreeSet<(Micros, i64)>,
     /// Not Gone, Failed or TimedOut.
     pub unfinished: usize,
-    /// Committed passes of all stages, and the sum over all rows of the passes they have made.
-    pub commits: u64,
+    pub clock: Micros,
+    /// Commits are recorded, as the server may crash and forget the last of them.
+    pub is_forgetful: bool,
+    /// What rows were before each commit that may not be on disk yet, and when that was.
+    undo: VecDeque<(Micros, i64, Row)>,
     /// A pending row that somebody else holds locked.
     pub locked: Option<i64>,
     pub flushed: Deltas,
@@ -94,7 +107,9 @@ impl Database {
             running: BTreeSet::new(),
             paused: BTreeSet::new(),
             unfinished: 0,
-            commits: 0,
+            clock: 0,
+            is_forgetful: false,
+            undo: VecDeque::new(),
             locked: None,
             flushed: Deltas::default(),
         }
@@ -131,6 +146,8 @@ impl Database {
             exposed_at: None,
             passed: 0,
             length: (self.stages - stage) as u32,
+            is_sibling: false,
+            is_counted: false,
         });
         self.unfinished += 1;
         self.rows.len() as i64
@@ -138,6 +155,7 @@ impl Database {
 
     /// The one place where a status changes.
     pub fn set(&mut self, id: i64, status: Status) {
+        self.record(id);
         let row = self.row(id).clone();
         let removed = match row.status {
             Status::Pending => self.pending[row.stage].remove(&id),
@@ -174,6 +192,60 @@ impl Database {
         self.set(id, Status::Paused);
     }
 
+    fn record(&mut self, id: i64) {
+        if self.is_forgetful {
+            self.undo.push_back((self.clock, id, self.row(id).clone()));
+            while self.undo.front().is_some_and(|(at, _, _)| at + WRITTEN_AFTER < self.clock) {
+                self.undo.pop_front();
+            }
+        }
+    }
+
+    /// Whatever was committed so far is on disk.
+    pub fn sync(&mut self) {
+        self.undo.clear();
+    }
+
+    /// The server crashes: what was committed in the last `span` is forgotten, if nothing was synced since. How many
+    /// changes that were.
+    pub fn forget(&mut self, now: Micros, span: Micros) -> usize {
+        let undo = std::mem::take(&mut self.undo);
+        let mut forgotten = 0;
+        for (_, id, row) in undo.into_iter().rev().take_while(|(at, _, _)| *at + span >= now) {
+            *self.row_mut(id) = row;
+            forgotten += 1;
+        }
+        self.locked = None;
+        self.unfinished = 0;
+        self.running.clear();
+        self.paused.clear();
+        self.pending.iter_mut().for_each(BTreeSet::clear);
+        for (id, row) in (1..).zip(&mut self.rows) {
+            // A sibling that was made by a forgotten commit has never been.
+            if row.status == Status::Unborn && row.is_sibling {
+                row.status = Status::Gone;
+            }
+            self.unfinished += usize::from(!row.is_over());
+            match row.status {
+                Status::Pending => {
+                    row.pending_since = now;
+                    row.herald = Herald::Outside;
+                    row.told_at = None;
+                    row.exposed_at = None;
+                    self.pending[row.stage].insert(id);
+                }
+                Status::Running => {
+                    self.running.insert(id);
+                }
+                Status::Paused => {
+                    self.paused.insert((row.due, id));
+                }
+                Status::Unborn | Status::Failed | Status::TimedOut | Status::Gone => {}
+            }
+        }
+        forgotten
+    }
+
     /// Whether a write under that claim may change the row.
     pub fn fence(&self, claim: Claim) -> bool {
         let row = self.row(claim.id);
@@ -182,22 +254,27 @@ impl Database {
 
     /// A worker's success: on to the next stage, or done. False when the claim is gone.
     pub fn advance(&mut self, claim: Claim, worker: WorkerId, now: Micros) -> bool {
+        self.advance_by(claim, 1, worker, now)
+    }
+
+    /// As many stages further.
+    pub fn advance_by(&mut self, claim: Claim, hops: u32, worker: WorkerId, now: Micros) -> bool {
         if !self.fence(claim) {
             return false;
         }
-        self.commits += 1;
-        let last = self.stages - 1;
+        self.record(claim.id);
+        let stages = self.stages;
         let row = self.row_mut(claim.id);
-        row.passed += 1;
+        row.passed += hops;
         row.strikes = 0;
         assert!(row.passed <= row.length, "row {} passed a stage twice", claim.id);
-        if row.stage == last {
+        if row.stage + hops as usize == stages {
             assert_eq!(row.passed, row.length, "row {} skipped a stage", claim.id);
             self.set(claim.id, Status::Gone);
         } else {
             self.running.remove(&claim.id);
             let row = self.row_mut(claim.id);
-            row.stage += 1;
+            row.stage += hops as usize;
             row.status = Status::Unborn;
             self.make_pending(claim.id, now, Herald::Worker(worker, claim));
         }
@@ -211,7 +288,7 @@ impl Database {
     /// The waiting rows of the stages in the demand, by age; their stages are numbered as they are there.
     fn queue(&self, demand: &[Demand], without: Option<i64>) -> Vec<choose::Row<&'static str>> {
         let mut queue = Vec::new();
-        for (name, pending) in STAGES.iter().zip(&self.pending) {
+        for (name, pending) in self.names.iter().zip(&self.pending) {
             let Some(stage) = demand.iter().position(|one| one.stage == *name) else { continue };
             let open = pending.iter().filter(|id| without != Some(**id));
             queue.extend(open.map(|id| choose::Row { id: *id, stage, sender: self.row(*id).sender }));
@@ -263,6 +340,11 @@ impl Database {
                     if !held.contains(&(id, self.row(id).claims)) {
                         self.make_pending(id, now, Herald::Reply);
                     }
+                }
+                for (id, claim) in held {
+                    // Its number was forgotten, and must not be given to another worker.
+                    let row = self.row_mut(id);
+                    row.claims = row.claims.max(claim);
                 }
                 Reply::Done
             }
@@ -331,5 +413,11 @@ impl Database {
         self.flushed.failed += deltas.failed;
         self.flushed.serialization_failures += deltas.serialization_failures;
         assert!(deltas.answered.windows(2).all(|pair| pair[0] < pair[1]), "an id is flushed twice");
+        for id in &deltas.answered {
+            let row = self.row_mut(*id);
+            if row.status == Status::Gone {
+                assert!(!std::mem::replace(&mut row.is_counted, true), "row {id} is finished twice");
+            }
+        }
     }
 }

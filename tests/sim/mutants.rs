@@ -273,7 +273,6 @@ const MUTANTS: &[Mutant] = &[
         "was.and_then(|was| old.get(was + 1)?.clone())",
     ),
     mutant("a new connection reads nothing again", "jobs.rs", "self.reload.want(self.now, false)", "()"),
-    mutant("a rereading that was lost is not repeated", "reload.rs", "self.reread_at.get_or_insert(0);", ""),
     mutant(
         "what cannot be read is not tried again",
         "reload.rs",

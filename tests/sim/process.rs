@@ -14,12 +14,20 @@ pub enum Word {
     Answer {
         status: u8,
         about: Option<Claim>,
+        report: Vec<(String, Micros)>,
     },
     Garbage,
     Closed,
     /// It has stopped, as it was told that time.
     Halted(u64),
     Exited(Exit),
+}
+
+impl Word {
+    /// An answer to nothing.
+    pub fn nothing_asked() -> Word {
+        Word::Answer { status: 0, about: None, report: Vec::new() }
+    }
 }
 
 /// How a program behaves from its start.
@@ -34,6 +42,8 @@ pub enum Nature {
     ClosesEarly,
     /// Ready, then exit 78 as soon as it has an id.
     Refuses,
+    /// Ready, and ends some time later, mostly without a row.
+    DiesIdle(Exit),
     ReadyTwice,
     IgnoresClose,
     /// SIGKILL takes long.
@@ -42,8 +52,10 @@ pub enum Nature {
 
 /// How one message ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
+pub enum How {
     Commit,
+    /// Commits the passes of so many stages more.
+    Fused(u32),
     /// Commits `failed`, answers 1.
     CommitFailed,
     /// Answers 1 and commits nothing.
@@ -68,7 +80,7 @@ pub struct Process {
     input: VecDeque<Claim>,
     input_closed: bool,
     ready: bool,
-    run: Option<(u64, Claim, How)>,
+    pub run: Option<(u64, Claim, How)>,
     runs: u64,
     pub alive: bool,
     /// It said that it compares claims.
@@ -76,9 +88,9 @@ pub struct Process {
     /// How often it was told to stop.
     pub halts: u64,
     /// Stopped by the kernel, and the run that would have finished meanwhile.
-    frozen: bool,
-    late: Option<u64>,
-    quiet: bool,
+    pub frozen: bool,
+    pub late: Option<u64>,
+    pub quiet: bool,
     last_word: Micros,
     // What the machine has been told of it.
     pub outstanding: VecDeque<Claim>,
@@ -118,8 +130,9 @@ impl World {
         let exits =
             [Exit::Code(1), Exit::Code(78), Exit::Code(74), Exit::Code(75), Exit::Signal(9), Exit::Code(0)];
         let nature = if prng.chance(self.profile.natures) {
-            match prng.below(10) {
+            match prng.below(11) {
                 0 => Nature::Unstartable,
+                10 => Nature::DiesIdle(prng.pick(&exits)),
                 1 | 2 => Nature::DiesEarly(prng.pick(&exits)),
                 3 => Nature::NeverReady,
                 4 => Nature::AnswersEarly,
@@ -175,6 +188,7 @@ impl World {
             Nature::GarbageEarly => "nature: garbage early",
             Nature::ClosesEarly => "nature: closes early",
             Nature::Refuses => "nature: refuses",
+            Nature::DiesIdle(_) => "nature: dies idle",
             Nature::ReadyTwice => "nature: ready twice",
             Nature::IgnoresClose => "nature: ignores close",
             Nature::Unkillable => "nature: unkillable",
@@ -194,6 +208,7 @@ impl World {
             | Nature::GarbageEarly
             | Nature::ClosesEarly
             | Nature::Refuses
+            | Nature::DiesIdle(_)
             | Nature::ReadyTwice
             | Nature::IgnoresClose
             | Nature::Unkillable => {
@@ -209,7 +224,7 @@ impl World {
     }
 
     /// Puts a word on its way: in order, and a little late.
-    fn say(&mut self, id: WorkerId, word: Word) {
+    pub fn say(&mut self, id: WorkerId, word: Word) {
         let delay =
             if self.prng.chance(5) { self.prng.between(0, 20 * MILLI) } else { self.prng.between(10, 200) };
         let Some(process) = self.processes.get_mut(&id) else { return };
@@ -223,13 +238,17 @@ impl World {
         let nature = process.nature;
         process.ready = true;
         match nature {
-            Nature::AnswersEarly => self.say(id, Word::Answer { status: 0, about: None }),
+            Nature::AnswersEarly => self.say(id, Word::nothing_asked()),
             Nature::GarbageEarly => self.say(id, Word::Garbage),
             Nature::ClosesEarly => {
                 self.say(id, Word::Closed);
                 return;
             }
             Nature::ReadyTwice => self.say(id, Word::Ready),
+            Nature::DiesIdle(exit) => {
+                let wait = self.prng.between(0, SECOND);
+                self.after(wait, Happening::Dies(id, exit));
+            }
             Nature::Normal
             | Nature::Refuses
             | Nature::IgnoresClose
@@ -254,7 +273,7 @@ impl World {
     }
 
     /// Takes the next id, if it is free to.
-    fn work(&mut self, id: WorkerId) {
+    pub fn work(&mut self, id: WorkerId) {
         let Some(process) = self.processes.get_mut(&id).filter(|process| process.alive) else { return };
         if !process.ready || process.run.is_some() || process.quiet || process.frozen {
             return;
@@ -262,7 +281,7 @@ impl World {
         let Some(claim) = process.input.pop_front() else {
             if process.input_closed && process.nature != Nature::IgnoresClose {
                 if self.prng.chance(self.profile.words) {
-                    self.say(id, Word::Answer { status: 0, about: None });
+                    self.say(id, Word::nothing_asked());
                 }
                 self.dies(id, Exit::Code(0));
             }
@@ -294,6 +313,10 @@ impl World {
             Temper::Tar(at) if at == stage => return (How::Hang, time),
             Temper::Hopeless(at) if at == stage => {
                 return (if claim.id % 2 == 0 { How::CommitFailed } else { How::SayFailed }, time);
+            }
+            Temper::Good if self.prng.chance(self.profile.fusion) => {
+                let left = (self.names.len() - 1 - stage) as u64;
+                return (How::Fused(self.prng.between(0, left.min(3)) as u32), time);
             }
             Temper::Good | Temper::Poison(_) | Temper::Tar(_) | Temper::Hopeless(_) => {}
         }
@@ -338,6 +361,7 @@ impl World {
         process.run = None;
         self.note(match how {
             How::Commit => "run: commit",
+            How::Fused(_) => "run: fused",
             How::CommitFailed | How::SayFailed => "run: failed",
             How::CommitPause => "run: pause",
             How::Say(_) => "run: database status",
@@ -349,11 +373,16 @@ impl World {
             How::Twice => "run: answers twice",
             How::CloseAlive => "run: closes alive",
         });
-        let answer = |status: u8| Word::Answer { status, about: Some(claim) };
+        let answer = |status: u8| Word::Answer { status, about: Some(claim), report: Vec::new() };
         // Without its database a worker can only say so, or die of it.
         let commits = matches!(
             how,
-            How::Commit | How::CommitFailed | How::CommitPause | How::Twice | How::CrashAfter(_)
+            How::Commit
+                | How::Fused(_)
+                | How::CommitFailed
+                | How::CommitPause
+                | How::Twice
+                | How::CrashAfter(_)
         );
         if commits && (self.outage || self.overload) {
             let status = if self.outage { 74 } else { 75 };
@@ -369,6 +398,10 @@ impl World {
             How::Commit => {
                 self.commit(id, claim);
                 self.say(id, answer(0));
+            }
+            How::Fused(more) => {
+                let report = self.fuse(id, claim, more);
+                self.say(id, Word::Answer { status: 0, about: Some(claim), report });
             }
             How::Twice => {
                 self.commit(id, claim);
@@ -415,13 +448,29 @@ impl World {
     }
 
     /// The stage's effect: on to the next, at times with a sibling.
-    fn commit(&mut self, id: WorkerId, claim: Claim) {
+    pub fn commit(&mut self, id: WorkerId, claim: Claim) {
         let stage = self.database.row(claim.id).stage;
         if self.database.advance(claim, id, self.now) && self.prng.chance(self.profile.siblings) {
             let sibling = self.database.insert(stage, Temper::Good);
+            self.database.row_mut(sibling).is_sibling = true;
             let herald = super::database::Herald::Worker(id, claim);
             self.database.make_pending(sibling, self.now, herald);
         }
+    }
+
+    /// Several stages in one pass, and what the worker reports of them; not every report is one to believe.
+    fn fuse(&mut self, id: WorkerId, claim: Claim, more: u32) -> Vec<(String, Micros)> {
+        let stage = self.database.row(claim.id).stage;
+        if !self.database.advance_by(claim, 1 + more, id, self.now) {
+            return Vec::new();
+        }
+        let time = self.prng.pick(&[0, 1, self.profile.service / 4, Micros::MAX]);
+        let fused = (stage + 1..).take(more as usize).map(|stage| (self.names[stage].clone(), time));
+        let mut report: Vec<(String, Micros)> = fused.collect();
+        if self.prng.chance(50) {
+            report.push(("nowhere".to_owned(), MILLI));
+        }
+        report
     }
 
     pub fn dies(&mut self, id: WorkerId, exit: Exit) {
@@ -431,89 +480,5 @@ impl World {
             self.say(id, Word::Closed);
         }
         self.say(id, Word::Exited(exit));
-    }
-
-    pub fn says_claims(&self, id: WorkerId) -> bool {
-        self.processes.get(&id).is_some_and(|process| process.claims)
-    }
-
-    /// SIGSTOP: at once, but for a process that waits for a disk.
-    pub fn halt(&mut self, id: WorkerId) {
-        let wait = if self.faults && self.prng.chance(100) {
-            self.prng.between(MILLI, 3 * SECOND)
-        } else {
-            self.prng.between(5, 300)
-        };
-        let process = self.processes.get_mut(&id).expect("a worker that is there");
-        process.halts += 1;
-        let halt = process.halts;
-        self.after(wait, Happening::Stops(id, halt));
-    }
-
-    pub fn stops(&mut self, id: WorkerId, halt: u64) {
-        let Some(process) = self.processes.get_mut(&id).filter(|process| process.alive) else { return };
-        if process.halts != halt || process.halt.is_none() {
-            return;
-        }
-        process.frozen = true;
-        self.note("a worker is stopped");
-        self.say(id, Word::Halted(halt));
-        if self.prng.chance(self.profile.words) {
-            if self.prng.chance(500) {
-                let wait = self.prng.between(0, 2 * MILLI);
-                self.after(wait, Happening::Dies(id, Exit::Signal(9)));
-            } else {
-                // A process of its own has its output too.
-                self.say(id, Word::Answer { status: 0, about: None });
-            }
-        }
-    }
-
-    /// SIGCONT.
-    pub fn thaw(&mut self, id: WorkerId) {
-        let process = self.processes.get_mut(&id).expect("a worker that is there");
-        process.frozen = false;
-        if let Some(run) = process.late.take() {
-            self.after(5, Happening::Finishes(id, run));
-        }
-        self.work(id);
-    }
-
-    /// Whether a worker that may go on works on it.
-    pub fn is_run(&self, claim: Claim) -> bool {
-        let runs = |process: &Process| process.run.is_some_and(|(_, row, _)| row == claim);
-        self.processes.values().any(|process| process.killed_at.is_none() && process.alive && runs(process))
-    }
-
-    pub fn kill(&mut self, id: WorkerId) {
-        let process = self.processes.get_mut(&id).expect("a worker that is there");
-        if !process.alive {
-            return;
-        }
-        if process.nature == Nature::Unkillable {
-            process.quiet = true;
-            process.run = None;
-            self.after(25 * SECOND, Happening::Dies(id, Exit::Signal(9)));
-            return;
-        }
-        // The backend of a killed worker may yet commit what was under way.
-        if let Some((_, claim, How::Commit)) = process.run.take()
-            && self.prng.chance(500)
-        {
-            let wait = self.prng.between(0, 5 * MILLI);
-            self.after(wait, Happening::Backend(id, claim));
-        }
-        self.dies(id, Exit::Signal(9));
-    }
-
-    pub fn backend(&mut self, id: WorkerId, claim: Claim) {
-        if !self.outage {
-            self.note(if self.database.fence(claim) {
-                "killed worker commits"
-            } else {
-                "killed worker is fenced"
-            });
-            self.commit(id, claim);
-        }
     }
 }

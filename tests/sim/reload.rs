@@ -272,6 +272,21 @@ fn the_telemetry_switch_replaces_workers_and_reads_nothing() {
 }
 
 // Req: C2
+// Req: C4
+#[test]
+fn the_telemetry_switch_does_not_put_a_reload_off() {
+    let mut bench = Bench::one();
+    bench.event(Event::TelemetryChanged);
+    bench.pass(100 * MILLI);
+    bench.event(Event::ConfigChanged);
+    for _ in 0..5 {
+        bench.event(Event::TelemetryChanged);
+        bench.pass(100 * MILLI);
+    }
+    assert_eq!(count(&bench, "Reread"), 1);
+}
+
+// Req: C2
 #[test]
 fn a_reload_ends_cooldowns() {
     let mut bench = Bench::one();

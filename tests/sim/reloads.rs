@@ -1,6 +1,5 @@
 //! The configuration of a simulated world, who edits it and how, and the books about what the machine has read of it.
 
-use super::database::STAGES;
 use super::prng::Prng;
 use super::runs;
 use super::world::{Happening, Incoming, MILLI, SECOND, World};
@@ -26,14 +25,14 @@ impl Written {
     }
 
     /// Somebody changes something.
-    fn edit(&mut self, prng: &mut Prng) {
+    fn edit(&mut self, prng: &mut Prng, names: &[String]) {
         let stage = prng.below(self.stages.len() as u64) as usize;
         match prng.below(8) {
             0 => {}
             1 => self.revision += 1,
             2 => self.malformed = prng.chance(200),
             3 | 4 => self.stages[stage] = None,
-            _ => self.stages[stage] = Some(runs::spec_of(prng, STAGES[stage])),
+            _ => self.stages[stage] = Some(runs::spec_of(prng, &names[stage])),
         }
     }
 }
@@ -110,6 +109,10 @@ impl World {
                 if !self.life.reload.has(stage) {
                     self.life.reload.since[stage] = self.now;
                     self.life.held[stage] = 0;
+                    let name = &self.names[stage];
+                    if self.machine.as_ref().is_none_or(|machine| machine.place(name).is_none()) {
+                        self.life.average[stage] = None;
+                    }
                 }
             }
         }
@@ -120,7 +123,7 @@ impl World {
     pub fn edit(&mut self) {
         let times = if self.prng.chance(200) { self.prng.between(2, 8) } else { 1 };
         for _ in 0..times {
-            self.written.edit(&mut self.prng);
+            self.written.edit(&mut self.prng, &self.names);
             self.tell_of_change();
         }
         if self.prng.chance(100) {

@@ -5,7 +5,7 @@ use super::bench::{self, Bench, SECOND, row, stage};
 use super::prng::Prng;
 use super::runs;
 use super::server::Failure;
-use super::world::{MILLI, Profile, World};
+use super::world::{Happening, MILLI, Profile, World};
 use crate::machine::{Action, Claim, Event, Exit, Fault, Job, Machine, Micros, Reply, StageSpec, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -455,10 +455,14 @@ fn orderly() -> World {
         natures: 0,
         words: 0,
         siblings: 0,
+        fusion: 0,
         tempers: 0,
         job_faults: 0,
         lost_notifications: 0,
         outage_gap: 0,
+        forget_gap: 0,
+        refusal_gap: 0,
+        stall_gap: 0,
         overload_gap: 0,
         crash_gap: 0,
         terminate_gap: 0,
@@ -478,6 +482,37 @@ fn orderly() -> World {
     world
 }
 
+/// What may happen at any moment.
+const BLOWS: [&[Happening]; 5] = [
+    &[Happening::Terminate],
+    &[Happening::Terminate, Happening::Terminate],
+    &[Happening::Crash],
+    &[Happening::ServerCrash],
+    &[Happening::Stall],
+];
+
+// Req: D2
+// Req: D3
+// Req: L2
+#[test]
+fn a_signal_and_a_crash_may_come_at_any_moment() {
+    let run = |moment: u32, blow: &[Happening]| {
+        let mut world = orderly();
+        world.database.is_forgetful = true;
+        let mut rounds = 0;
+        while rounds < moment {
+            world.round();
+            rounds += 1;
+        }
+        blow.iter().for_each(|what| world.happen(what.clone()));
+        runs::finish(&mut world);
+    };
+    // All of the time in which most happens, and then now and then, until the last pauses are over.
+    for moment in (0..150).chain((150..600).step_by(9)) {
+        BLOWS.iter().for_each(|blow| run(moment, blow));
+    }
+}
+
 // Req: L2
 // Req: C3
 #[test]
@@ -485,8 +520,14 @@ fn each_database_call_may_fail_in_each_way() {
     let mut world = orderly();
     runs::drain(&mut world);
     let jobs = world.jobs;
-    let failures =
-        [Failure::LostBefore, Failure::LostAfter, Failure::Conflict, Failure::Refused, Failure::Overloaded];
+    let failures = [
+        Failure::LostBefore,
+        Failure::LostAfter,
+        Failure::Conflict,
+        Failure::Refused,
+        Failure::Overloaded,
+        Failure::Fatal,
+    ];
     for number in 1..=jobs {
         for failure in failures {
             let mut world = orderly();

@@ -11,6 +11,8 @@ pub enum Failure {
     Conflict,
     Refused,
     Overloaded,
+    /// The schema is of another release now.
+    Fatal,
 }
 
 impl World {
@@ -27,6 +29,7 @@ impl World {
     pub fn effect(&mut self) {
         let job = self.job.clone().expect("a job is under way");
         self.jobs += 1;
+        self.is_done = true;
         let failure = match self.fail_job {
             Some((number, failure)) => Some(failure).filter(|_| number == self.jobs),
             None if self.faults && self.prng.chance(self.profile.job_faults) => Some(self.prng.pick(&[
@@ -35,6 +38,7 @@ impl World {
                 Failure::Conflict,
                 Failure::Refused,
                 Failure::Overloaded,
+                Failure::Fatal,
             ])),
             None => None,
         };
@@ -74,6 +78,12 @@ impl World {
             Some(Failure::Conflict) => return Reply::Fault(Fault::Conflict(text)),
             Some(Failure::Refused) => return Reply::Fault(Fault::Refused(text)),
             Some(Failure::Overloaded) => return Reply::Fault(Fault::Overloaded(text)),
+            Some(Failure::Fatal) if *job == Job::Connect => return Reply::Fatal { code: 78, error: text },
+            Some(Failure::Fatal) => {}
+            None if self.refusal && !matches!(job, Job::Connect | Job::Lock) => {
+                self.note("a time of refusal");
+                return Reply::Fault(Fault::Refused(text));
+            }
             Some(Failure::LostBefore | Failure::LostAfter) | None => {}
         }
         let reply = match job {

@@ -9,6 +9,7 @@ impl World {
     /// A new dispatcher, with nothing in its memory.
     pub fn restart(&mut self) {
         self.lives += 1;
+        self.stalled = 0;
         self.processes.clear();
         self.inbox.clear();
         self.job = None;
@@ -23,6 +24,7 @@ impl World {
     pub fn calm(&mut self) {
         self.faults = false;
         self.outage = false;
+        self.refusal = false;
         self.overload = false;
         self.rival = false;
         self.database.locked = None;
@@ -34,6 +36,8 @@ impl World {
             !matches!(
                 what,
                 Happening::Crash
+                    | Happening::ServerCrash
+                    | Happening::Stall
                     | Happening::Terminate
                     | Happening::Insert
                     | Happening::RowLock(_)
@@ -49,13 +53,17 @@ impl World {
             Happening::Insert => self.insert(),
             Happening::Commit(id) => {
                 self.database.make_pending(id, self.now, Herald::Outside);
+                // Admission is durable, and so is whatever was committed before it.
+                self.database.sync();
                 if !self.prng.chance(self.profile.lost_notifications) {
                     let delay = self.prng.between(0, 2 * MILLI);
                     self.after(delay, Happening::Notify);
                 }
             }
             Happening::Notify => {
-                if self.life.connected && self.machine.is_some() {
+                // Several may be heard as one.
+                let waits = self.inbox.iter().any(|word| matches!(word, Incoming::Notified));
+                if self.life.connected && self.machine.is_some() && !waits {
                     self.inbox.push_back(Incoming::Notified);
                 }
             }
@@ -69,6 +77,18 @@ impl World {
                     self.in_about(self.profile.outage_gap, Happening::Outage(true));
                 }
             }
+            Happening::ServerCrash => {
+                self.server_crash();
+                self.in_about(self.profile.forget_gap, Happening::ServerCrash);
+            }
+            Happening::Refusal(on) => {
+                self.refusal = on && self.faults;
+                let gap = if on { 20 * SECOND } else { self.profile.refusal_gap };
+                if self.faults {
+                    self.in_about(gap, Happening::Refusal(!on));
+                }
+            }
+            Happening::Stall => self.stall(),
             Happening::Overload(on) => {
                 self.overload = on && self.faults;
                 let gap = if on { 5 * SECOND } else { self.profile.overload_gap };
@@ -80,6 +100,7 @@ impl World {
                 self.rival = on && self.faults && !self.life.locked;
                 if self.rival {
                     self.note("rival");
+                    self.life.is_disowned = true;
                     // Its own start frees every row, ours too.
                     self.database.perform(&Job::Reconcile { held: Vec::new() }, self.now);
                 }
@@ -128,6 +149,8 @@ impl World {
                 }
             }
             Happening::Effect => self.effect(),
+            // Nobody reads it now.
+            Happening::Replied(_) if self.now < self.stalled => self.at(self.stalled, what),
             Happening::Replied(reply) => {
                 let job = self.job.take().expect("a job is under way");
                 self.before_reply(&job, &reply);
@@ -195,12 +218,38 @@ impl World {
         }
     }
 
+    /// All its connections break, what was under way is gone, and the last commits are forgotten.
+    fn server_crash(&mut self) {
+        self.drop_connection();
+        self.lock_lingers = 0;
+        self.agenda.retain(|_, (_, what)| !matches!(what, Happening::Orphan(_) | Happening::Backend(..)));
+        let span = self.prng.between(0, 600 * MILLI);
+        let forgotten = self.database.forget(self.now, span);
+        self.life.is_disowned = true;
+        self.note(if forgotten > 0 { "server crash: commits forgotten" } else { "server crash" });
+    }
+
+    /// The dispatcher alone stands still for a while, or the clock leaps for all.
+    fn stall(&mut self) {
+        let span = self.prng.pick(&[100 * MILLI, 3 * SECOND, 40 * SECOND, 1000 * SECOND]);
+        if self.prng.chance(500) {
+            self.note("the dispatcher stands still");
+            self.stalled = self.now + span;
+        } else {
+            self.note("the clock leaps");
+            self.leap = span;
+        }
+        self.life.stalled = Some(self.now + span);
+        self.in_about(self.profile.stall_gap, Happening::Stall);
+    }
+
     /// SIGKILL: its workers die with it, but what their backends or its own has begun may yet be committed.
     fn crash(&mut self) {
         if self.machine.take().is_none() {
             return;
         }
         if let Some(job) = self.job.take()
+            && !self.is_done
             && !matches!(job, Job::Connect | Job::Lock | Job::Reread)
             && self.life.connected
             && self.prng.chance(500)

@@ -25,10 +25,17 @@ pub struct Profile {
     pub natures: u64,
     pub words: u64,
     pub siblings: u64,
+    pub fusion: u64,
     pub tempers: u64,
     pub job_faults: u64,
     pub lost_notifications: u64,
     pub outage_gap: Micros,
+    /// Between crashes of the server, which then forgets the last commits.
+    pub forget_gap: Micros,
+    /// Between times at which it refuses every statement.
+    pub refusal_gap: Micros,
+    /// Between times at which the dispatcher does not run, or no time passes for anybody else either.
+    pub stall_gap: Micros,
     pub overload_gap: Micros,
     pub crash_gap: Micros,
     pub terminate_gap: Micros,
@@ -46,6 +53,9 @@ pub enum Happening {
     Commit(i64),
     Notify,
     Outage(bool),
+    ServerCrash,
+    Refusal(bool),
+    Stall,
     Overload(bool),
     Rival(bool),
     RowLock(bool),
@@ -99,7 +109,14 @@ pub struct World {
     entries: u64,
     pub inbox: VecDeque<Incoming>,
     pub job: Option<Job>,
+    /// The server has done it, or not; the reply is on its way.
+    pub is_done: bool,
     pub outage: bool,
+    pub refusal: bool,
+    /// The dispatcher does not run before then.
+    pub stalled: Micros,
+    /// So much is added to the next jump of time.
+    pub leap: Micros,
     pub overload: bool,
     pub rival: bool,
     /// The former backend keeps the lock until then.
@@ -139,7 +156,11 @@ impl World {
             entries: 0,
             inbox: VecDeque::new(),
             job: None,
+            is_done: false,
             outage: false,
+            refusal: false,
+            stalled: 0,
+            leap: 0,
             overload: false,
             rival: false,
             lock_lingers: 0,
@@ -152,10 +173,14 @@ impl World {
             trace: std::env::var_os("PEPSI_SIM_TRACE").is_some(),
             seen: BTreeMap::new(),
         };
+        world.database.is_forgetful = world.profile.forget_gap > 0;
         world.restart();
         let profile = world.profile.clone();
         world.in_about(profile.insert_gap, Happening::Insert);
         world.in_about(profile.outage_gap, Happening::Outage(true));
+        world.in_about(profile.forget_gap, Happening::ServerCrash);
+        world.in_about(profile.refusal_gap, Happening::Refusal(true));
+        world.in_about(profile.stall_gap, Happening::Stall);
         world.in_about(profile.overload_gap, Happening::Overload(true));
         world.in_about(profile.rival_gap, Happening::Rival(true));
         world.in_about(profile.lock_gap, Happening::RowLock(true));
@@ -184,6 +209,9 @@ impl World {
             | Happening::Commit(_)
             | Happening::Notify
             | Happening::Outage(_)
+            | Happening::ServerCrash
+            | Happening::Refusal(_)
+            | Happening::Stall
             | Happening::Overload(_)
             | Happening::Rival(_)
             | Happening::RowLock(_)
@@ -212,26 +240,30 @@ impl World {
 
     /// One jump of time with all that happens at its end.
     pub fn round(&mut self) {
-        let blocked = self.job.is_some() && !self.profile.asynchronous;
+        let blocked = (self.job.is_some() && !self.profile.asynchronous) || self.now < self.stalled;
         let happening = self.agenda.first_key_value().map(|((at, _), _)| *at);
         let deadline = self.machine.as_ref().filter(|_| !blocked).and_then(Machine::deadline);
-        let next = happening.into_iter().chain(deadline).min().expect("somebody always has something to do");
-        let mut next = next.max(self.now);
+        let woken = Some(self.stalled).filter(|at| *at > self.now);
+        let next = happening.into_iter().chain(deadline).chain(woken).min();
+        let leap = std::mem::take(&mut self.leap);
+        let mut next = next.expect("somebody always has something to do").max(self.now) + leap;
         // A turn that nobody needs does nothing.
-        let early = self.prng.chance(20) && next > self.now + 1;
+        let early = self.prng.chance(20) && !blocked && leap == 0 && next > self.now + 1;
         if early {
             next = self.prng.between(self.now, next - 1);
         }
         self.stuck = if next == self.now { self.stuck + 1 } else { 0 };
         assert!(self.stuck < 10_000, "time stands still");
         self.now = next;
+        self.database.clock = next;
         while let Some(entry) = self.agenda.first_entry().filter(|entry| entry.key().0 <= next) {
             let (life, what) = entry.remove();
             if life == 0 || life == self.lives {
                 self.happen(what);
             }
         }
-        if self.machine.is_none() || (self.job.is_some() && !self.profile.asynchronous) {
+        let blocked = (self.job.is_some() && !self.profile.asynchronous) || self.now < self.stalled;
+        if self.machine.is_none() || blocked {
             return;
         }
         let quiet = early && self.inbox.is_empty();
@@ -278,7 +310,7 @@ impl World {
                     let event = match word.clone() {
                         Word::SpawnFailed => Event::SpawnFailed { worker, error: "no such file".to_owned() },
                         Word::Ready => Event::Ready { worker, claims: self.says_claims(worker) },
-                        Word::Answer { status, .. } => Event::Answer { worker, status, report: Vec::new() },
+                        Word::Answer { status, report, .. } => Event::Answer { worker, status, report },
                         Word::Halted(_) => Event::Halted { worker },
                         Word::Garbage => Event::Garbage { worker, error: "unreadable".to_owned() },
                         Word::Closed => Event::Closed { worker },
@@ -315,6 +347,7 @@ impl World {
         match action {
             Action::Job(job) => {
                 assert!(self.job.replace(job).is_none(), "two jobs at once");
+                self.is_done = false;
                 let delay = self.delay();
                 self.after(delay, Happening::Effect);
             }

@@ -452,6 +452,13 @@ impl Machine {
         &self.claims.fair
     }
 
+    /// Where a stage is among them.
+    #[cfg(test)]
+    #[allow(dead_code)]
+    pub fn place(&self, stage: &str) -> Option<usize> {
+        self.stages.iter().position(|pool| pool.spec.name == stage)
+    }
+
     /// It goes back to its stage without having run.
     fn requeue(&mut self, row: Claim) {
         self.claims.fair.settle(self.now, row.key(), fair::End::Unrun);

@@ -104,11 +104,10 @@ impl Reload {
         !std::mem::replace(&mut self.warned, true)
     }
 
-    /// The connection is gone: it is wanted on the next one.
+    /// The connection is gone: the next one reads again.
     pub(super) fn lost(&mut self) {
         if let Some(always) = self.under_way.take() {
             self.always |= always;
-            self.reread_at.get_or_insert(0);
         }
     }
 }
