@@ -271,7 +271,7 @@ impl World {
 
     fn check_exit(&mut self, code: u8) {
         self.note(match (code, self.life.troubled, self.life.ledger.is_empty()) {
-            (78, _, _) => "exit: a configuration that does not parse",
+            (78, _, _) if self.life.reload.malformed => "exit: a configuration that does not parse",
             (0, false, _) => "exit: in peace",
             (0, true, true) => "exit: in trouble, all written",
             (0, true, false) => "exit: in trouble, rows left",

@@ -9,6 +9,10 @@ use super::world::{Happening, MILLI, Profile, World};
 use crate::machine::{Action, Claim, Event, Exit, Fault, Job, Machine, Micros, Reply, StageSpec, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 
+#[path = "sequences_reload.rs"]
+mod reload;
+use reload::Read;
+
 const DEPTH: usize = 5;
 
 #[derive(Clone, Copy, Debug)]
@@ -90,17 +94,6 @@ struct Node {
     /// What the next rereadings bring, the last first.
     reads: Vec<Read>,
     ended: bool,
-}
-
-/// What a rereading brings.
-#[derive(Clone, Copy, Debug)]
-enum Read {
-    Same,
-    /// One worker of one id instead of two of two.
-    Less,
-    /// Another stage in place of `init`.
-    Other,
-    Malformed,
 }
 
 impl Node {
@@ -369,19 +362,6 @@ impl Node {
     }
 }
 
-impl Read {
-    fn reply(self) -> Reply {
-        let mut spec = two_of_two();
-        match self {
-            Read::Same => {}
-            Read::Less => (spec.parallelism, spec.queue_limit) = (1, 1),
-            Read::Other => spec.name = "other".to_owned(),
-            Read::Malformed => return Reply::Malformed { code: 78, errors: vec!["nonsense".to_owned()] },
-        }
-        Reply::Config { stages: vec![spec], changes: Some(format!("{self:?}")) }
-    }
-}
-
 fn explore(node: &Node, depth: usize, trail: &mut Trail, visited: &mut u64) {
     *visited += 1;
     if depth == 0 || node.ended {
@@ -418,32 +398,6 @@ fn no_short_sequence_of_events_loses_a_row() {
         explore(&Node::new(rows), DEPTH, &mut Trail(Vec::new()), &mut visited);
     }
     explore(&Node::stuck(), DEPTH, &mut Trail(Vec::new()), &mut visited);
-    println!("{visited} states");
-    assert!(visited > 100_000);
-}
-
-// Req: C2
-// Req: C3
-#[test]
-fn no_short_sequence_with_a_reload_loses_a_row() {
-    let mut visited = 0;
-    let ends = [vec![Read::Same], vec![Read::Less], vec![Read::Other], vec![Read::Malformed]];
-    for reads in ends.into_iter().chain([vec![Read::Same, Read::Other], vec![Read::Less, Read::Other]]) {
-        for rows in [1, 3] {
-            let mut node = Node::new(rows);
-            node.reads.clone_from(&reads);
-            node.apply(Move::Reload);
-            let mut trail = Trail(vec![Move::Reload]);
-            explore(&node, DEPTH - 1, &mut trail, &mut visited);
-            // The reading is under way, or done, when the rest happens.
-            node.apply(Move::Turn);
-            explore(&node, DEPTH - 1, &mut trail, &mut visited);
-            node.apply(Move::Good);
-            explore(&node, DEPTH - 1, &mut trail, &mut visited);
-            node.apply(Move::Reload);
-            explore(&node, DEPTH - 2, &mut trail, &mut visited);
-        }
-    }
     println!("{visited} states");
     assert!(visited > 100_000);
 }
