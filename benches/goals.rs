@@ -4,6 +4,8 @@
 //! Real dispatchers on a private PostgreSQL with fsync. The worker of the stages is this program again (`worker.rs`): a message
 //! says how long it takes, and its worker sleeps that long, so that the load of the machine matters little.
 
+#[path = "goals/due.rs"]
+mod due;
 #[path = "goals/endurance.rs"]
 mod endurance;
 #[path = "../tests/harness/mod.rs"]
@@ -31,12 +33,13 @@ use std::time::Instant;
 
 type Theme = fn(&Postgres, &mut Report);
 
-const THEMES: [(&str, Theme); 8] = [
+const THEMES: [(&str, Theme); 9] = [
     ("light", waits::light),
     ("newcomer", waits::newcomer),
     ("flood", waits::flood),
     ("time", shares::time),
     ("equals", shares::equals),
+    ("due", due::due),
     ("idle", quiet::idle),
     ("wake", quiet::wake),
     ("endurance", endurance::endurance),

@@ -1,6 +1,8 @@
 //! The dispatcher as a process, with workers that are small shell scripts, on a private PostgreSQL. A script does not
 //! write to the database: what becomes of its messages is what the dispatcher makes of its answers.
 
+#[path = "dispatch/due.rs"]
+mod due;
 #[path = "dispatch/edges.rs"]
 mod edges;
 #[path = "dispatch/fair.rs"]

@@ -17,6 +17,8 @@ mod check;
 mod database;
 #[path = "sim/edges.rs"]
 mod edges;
+#[path = "sim/edits.rs"]
+mod edits;
 #[path = "sim/fair.rs"]
 mod fair;
 #[path = "sim/life.rs"]
@@ -41,6 +43,8 @@ mod server;
 mod signals;
 #[path = "sim/surroundings.rs"]
 mod surroundings;
+#[path = "sim/sweep.rs"]
+mod sweep;
 #[path = "sim/trouble.rs"]
 mod trouble;
 #[path = "sim/withdraw.rs"]

@@ -59,7 +59,12 @@ fn want(stage: &str, capacity: u32) -> Want {
 }
 
 fn claim(db: &mut Db, wants: &[Want]) -> Claims {
-    db.claim(wants, &[], false).expect("a claim")
+    db.claim(wants, &[], false, false).expect("a claim")
+}
+
+/// The same, with a look at what else waits.
+fn survey(db: &mut Db, wants: &[Want]) -> Claims {
+    db.claim(wants, &[], false, true).expect("a claim")
 }
 
 /// Claims the one row that waits at `stage`.

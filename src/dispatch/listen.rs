@@ -8,10 +8,10 @@
 //! for the new descriptor, and the empty query of `poll_notifications` when that descriptor is readable.
 
 use super::machine::fair::Notice;
-use super::machine::{Blame, Claim, Deltas, Demand, Event, Fault, Job, Reply};
+use super::machine::{Blame, Claim, Deltas, Demand, Due, Event, Fault, Job, Reply};
 use super::reread::Configuration;
 use crate::sql::claim::{Claimed, Claims, Listed, Sight, Want};
-use crate::sql::queue::{Backend, Channel, Held, Lock, StageCount, Stray};
+use crate::sql::queue::{Backend, Channel, DueRows, Held, Lock, StageCount, Stray, Swept};
 use crate::sql::{Db, Error, Purpose};
 use crate::{exit, sys};
 use std::os::fd::RawFd;
@@ -143,8 +143,8 @@ impl Link {
             Job::FindStrays { held } => {
                 return Ok(strays(self.db()?.find_strays(&held_rows(&held))?));
             }
-            Job::Claim { demand, touched, skip_locked } => {
-                return Ok(rows(self.db()?.claim(&wants(demand), &touched, skip_locked)?));
+            Job::Claim { demand, touched, skip_locked, survey } => {
+                return Ok(rows(self.db()?.claim(&wants(demand), &touched, skip_locked, survey)?));
             }
             Job::Requeue { rows } => self.db()?.requeue(&held_rows(&rows)).map(drop)?,
             Job::Pause { row, pause, error } => {
@@ -157,9 +157,9 @@ impl Link {
                 self.db()?.condemn(held(row), strikes, class(blame), &error).map(drop)?;
             }
             Job::Fail { row, error } => self.db()?.fail_claimed(held(row), &error).map(drop)?,
-            Job::Sweep { limit } => {
-                let (moved, due_in) = self.db()?.sweep_paused(limit)?;
-                return Ok(Reply::Swept { moved: u32::try_from(moved).unwrap_or(u32::MAX), due_in });
+            Job::Sweep { stages } => {
+                let Swept { rows, more, due_in_us } = self.db()?.sweep_paused(&due_rows(stages))?;
+                return Ok(Reply::Swept { rows, more, due_in: due_in_us });
             }
             Job::Flush(deltas) => flush(self.db()?, deltas)?,
             Job::CollectBodies { limit } => self.db()?.collect_bodies(limit).map(drop)?,
@@ -249,7 +249,7 @@ fn not_connected() -> Error {
 }
 
 fn flush(db: &mut Db, deltas: Deltas) -> Result<(), Error> {
-    let Deltas { stages, executed, failed, serialization_failures, answered } = deltas;
+    let Deltas { stages, executed, failed, serialization_failures, answered, unserved } = deltas;
     let stages: Vec<StageCount> = stages
         .into_iter()
         .map(|delta| StageCount {
@@ -260,7 +260,7 @@ fn flush(db: &mut Db, deltas: Deltas) -> Result<(), Error> {
             crashes: delta.crashes,
         })
         .collect();
-    db.flush(&stages, executed, failed, serialization_failures, &answered)
+    db.flush(&stages, executed, failed, serialization_failures, &answered, unserved)
 }
 
 fn rows(claims: Claims) -> Reply {
@@ -275,7 +275,13 @@ fn rows(claims: Claims) -> Reply {
         notices: claims.sights.into_iter().map(|(stage, sight)| (stage, notice(sight))).collect(),
         top: claims.top,
         due_in: claims.due_in_us,
+        unserved: claims.unserved,
     }
+}
+
+fn due_rows(stages: Vec<Due>) -> Vec<DueRows> {
+    let rows = |one: Due| DueRows { stage: one.stage, rows: one.rows, since_us: one.since };
+    stages.into_iter().map(rows).collect()
 }
 
 fn strays(found: Vec<Stray>) -> Reply {

@@ -61,8 +61,10 @@ pub struct Claims {
     pub sights: Vec<(String, Sight)>,
     /// The greatest id given out so far.
     pub top: i64,
-    /// Until the earliest paused row is due; None: none waits.
+    /// Until the first of the touched rows is due that are paused, with a survey of all paused rows; None: there is none.
     pub due_in_us: Option<u64>,
+    /// With a survey: stages that were not asked for, and how many rows wait there.
+    pub unserved: Vec<(String, u64)>,
 }
 
 /// The arguments that have one element a stage, and those with one a listed sender.
@@ -109,7 +111,13 @@ fn arrays(wants: &[Want]) -> Arrays<'_> {
 
 impl Db {
     /// The one pending-to-running write, for all stages at once (W3). `touched`: rows to look up wherever they are.
-    pub fn claim(&mut self, wants: &[Want], touched: &[i64], skip_locked: bool) -> Result<Claims, Error> {
+    pub fn claim(
+        &mut self,
+        wants: &[Want],
+        touched: &[i64],
+        skip_locked: bool,
+        survey: bool,
+    ) -> Result<Claims, Error> {
         let all = arrays(wants);
         let rows = self.query(
             &CLAIM,
@@ -130,6 +138,7 @@ impl Db {
                 &all.rows,
                 &touched,
                 &skip_locked,
+                &survey,
             ],
         )?;
         let mut claims = Claims::default();
@@ -154,10 +163,17 @@ fn take(claims: &mut Claims, row: &postgres::Row) -> Result<(), Error> {
             });
             return Ok(());
         }
+        "due" => {
+            // What is overdue is due now. A touched row and a survey may both tell.
+            let due = u64::try_from(id("workqueue_id")).unwrap_or(0);
+            claims.due_in_us = Some(claims.due_in_us.map_or(due, |other| other.min(due)));
+            return Ok(());
+        }
+        "unserved" => {
+            claims.unserved.push((text("stage"), u64::try_from(id("workqueue_id")).unwrap_or(0)));
+            return Ok(());
+        }
         "end" => {
-            let due: Option<i64> = row.get("workqueue_id");
-            // What is overdue is due now.
-            claims.due_in_us = due.map(|due| u64::try_from(due).unwrap_or(0));
             claims.top = id("claims");
             return Ok(());
         }

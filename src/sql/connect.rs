@@ -338,7 +338,12 @@ mod tests {
             (Purpose::Worker { synchronous_commit: true }, "on"),
             (Purpose::Worker { synchronous_commit: false }, "off"),
         ] {
-            assert!(session_options(purpose).contains(&format!("-c synchronous_commit={expected}")));
+            let options = session_options(purpose);
+            assert!(options.contains(&format!("-c synchronous_commit={expected}")));
+            assert!(
+                options.contains("-c tcp_keepalives_idle=10 ")
+                    && options.contains("-c tcp_user_timeout=15000")
+            );
         }
     }
 }

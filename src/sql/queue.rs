@@ -73,6 +73,26 @@ pub struct StageCount {
     pub crashes: u64,
 }
 
+/// What a sweep may move of one stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DueRows {
+    pub stage: String,
+    pub rows: u32,
+    /// From which time on to look, microseconds since 1970; None: from the first.
+    pub since_us: Option<i64>,
+}
+
+/// What a sweep moved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// The rows that went, by stage.
+    pub rows: Vec<(String, i64)>,
+    /// Stages of which more are due, and the time of the first that was left.
+    pub more: Vec<(String, i64)>,
+    /// Until the next row of the other stages is due; None: none waits.
+    pub due_in_us: Option<u64>,
+}
+
 /// Channels of requirement W1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channel {
@@ -179,14 +199,27 @@ impl Db {
         Ok(self.execute(&FAIL, &[&row.id, &row.claim, &clean::text(error)])? > 0)
     }
 
-    /// At most `limit` due paused rows to pending: how many, and the microseconds until the next is due.
-    pub fn sweep_paused(&mut self, limit: u32) -> Result<(u64, Option<u64>), Error> {
-        let rows = self.query(&SWEEP, &[&i64::from(limit)])?;
-        let Some(row) = rows.first() else { return Ok((0, None)) };
-        Ok((unsigned(row.get("moved")).unwrap_or(0), unsigned(row.get("due_in_us"))))
+    /// Due paused rows of these stages to pending (E7, E8).
+    pub fn sweep_paused(&mut self, stages: &[DueRows]) -> Result<Swept, Error> {
+        let names: Vec<&str> = stages.iter().map(|one| one.stage.as_str()).collect();
+        let rooms: Vec<i32> = stages.iter().map(|one| count(one.rows)).collect();
+        let since: Vec<Option<i64>> = stages.iter().map(|one| one.since_us).collect();
+        let mut swept = Swept::default();
+        for row in self.query(&SWEEP, &[&names, &rooms, &since])? {
+            let stage = row.get::<_, Option<String>>("stage").unwrap_or_default();
+            let number: Option<i64> = row.get("number");
+            match (row.get("kind"), number) {
+                ("swept", Some(id)) => swept.rows.push((stage, id)),
+                ("more", Some(since)) => swept.more.push((stage, since)),
+                ("due", due) => swept.due_in_us = unsigned(due),
+                (other, _) => return Err(Error::Schema(format!("a sweep brought {other:?}"))),
+            }
+        }
+        Ok(swept)
     }
 
-    /// Adds to stage_stats and dispatch_stats in one transaction; messages_finished grows by the `answered` ids that are gone.
+    /// Adds to stage_stats and dispatch_stats in one transaction; messages_finished grows by the `answered` ids that are gone,
+    /// and `unserved` replaces the former figure.
     pub fn flush(
         &mut self,
         stages: &[StageCount],
@@ -194,17 +227,21 @@ impl Db {
         failed: u64,
         serialization_failures: u64,
         answered: &[i64],
+        unserved: u64,
     ) -> Result<(), Error> {
         let names: Vec<&str> = stages.iter().map(|one| one.stage.as_str()).collect();
         let column =
             |pick: fn(&StageCount) -> u64| stages.iter().map(|one| big(pick(one))).collect::<Vec<i64>>();
         let (messages, times) = (column(|one| one.messages), column(|one| one.processing_us));
         let (timeouts, crashes) = (column(|one| one.timeouts), column(|one| one.crashes));
-        let totals = [big(executed), big(failed), big(serialization_failures)];
-        let [executed, failed, conflicts] = &totals;
+        let totals = [big(executed), big(failed), big(serialization_failures), big(unserved)];
+        let [executed, failed, conflicts, unserved] = &totals;
         self.execute(
             &FLUSH,
-            &[&names, &messages, &times, &timeouts, &crashes, executed, failed, conflicts, &answered],
+            &[
+                &names, &messages, &times, &timeouts, &crashes, executed, failed, conflicts, &answered,
+                unserved,
+            ],
         )
         .map(drop)
     }

@@ -19,7 +19,7 @@ struct File {
 const PATCHES: &[File] = &[File {
     name: "0001",
     text: include_str!("schema/0001.sql"),
-    checksum: "4d8f8e97f684ca5dd3a40d78882853bbbc1c82aaefb44df79806be9f7f33032e",
+    checksum: "4b51f05f1f0d3b6e087ac04c994d07aca682af50da3be50d06f6ef95eca0fa68",
 }];
 
 /// In the order in which they are installed, after all patches.
@@ -32,7 +32,7 @@ const FUNCTIONS: &[File] = &[
     File {
         name: "fair",
         text: include_str!("schema/fair.sql"),
-        checksum: "e84b609ceafb92bbc64c88a2824918295a6c1c7598faa1d09fcec8392652989a",
+        checksum: "9ec17af74363cbfb70ee4620405cf74bc22a3838645c39cdf1abbea3b74fa629",
     },
 ];
 

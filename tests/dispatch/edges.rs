@@ -1,6 +1,7 @@
 //! The edges: any bytes at all, programs that are none, descriptors that run out, processes that are left behind.
 
 use crate::harness::{PATIENCE, Process};
+use crate::proxy::Proxy;
 use crate::workers::REFUSES;
 use crate::world::{World, is_alive, stop, until};
 use std::fs;
@@ -121,6 +122,20 @@ fn a_connection_is_made_again_when_workers_have_all_descriptors() {
     assert_eq!(stop(dispatcher), 0);
 }
 
+// Req: CLI3, CLI5
+#[test]
+fn a_server_that_is_mute_at_the_start_is_one_line_and_code_1() {
+    let world = World::new();
+    let proxy = Proxy::start(&world.path(""), world.server_socket());
+    world.configure("pepsi-postgres", "CONFIG", &world.url_at(&world.path("")));
+    world.stage("init", REFUSES, &[]);
+    proxy.fall_silent();
+    let mut dispatcher = world.serve();
+    assert_eq!(dispatcher.wait(PATIENCE), 1);
+    let log = dispatcher.log();
+    assert!(log.lines().count() == 1 && log.contains("given up after 15 s"), "{log}");
+}
+
 // Req: P7
 #[test]
 fn what_a_worker_leaves_behind_ends_with_it() {
@@ -138,7 +153,7 @@ fn what_a_worker_leaves_behind_ends_with_it() {
 #[test]
 fn a_loop_that_hangs_is_not_called_alive() {
     let world = World::new();
-    let proxy = crate::proxy::Proxy::start(&world.path(""), world.server_socket());
+    let proxy = Proxy::start(&world.path(""), world.server_socket());
     world.configure("pepsi-postgres", "CONFIG", &world.url_at(&world.path("")));
     world.configure("pepsi-dispatch", "POLL_INTERVAL", "1 s");
     world.stage("init", REFUSES, &[]);

@@ -334,7 +334,7 @@ fn too_few_descriptors_is_a_cooldown() {
     let options = [("PARALLELISM", "32"), ("QUEUE_LIMIT", "1")];
     world.stage("init", "echo ready; while read id; do sleep 0.1; echo 1; done", &options);
     world.add("init", 60);
-    let dispatcher = world.serve_after("ulimit -n 24");
+    let dispatcher = world.serve_after("ulimit -n 32");
     dispatcher.wait_for_log("Too many open files", PATIENCE);
     world.until_all("init", "failed");
     assert_eq!(stop(dispatcher), 0);

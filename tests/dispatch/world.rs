@@ -130,6 +130,10 @@ impl World {
         self.database.borrow_mut().client.query_one(sql, &[&stage]).unwrap().get(0)
     }
 
+    pub fn run(&self, sql: &str) {
+        self.database.borrow_mut().run(sql);
+    }
+
     /// A session of its own.
     pub fn connect(&self) -> postgres::Client {
         self.database.borrow().connect()

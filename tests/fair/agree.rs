@@ -147,11 +147,13 @@ fn a_claim_makes_rows_running_under_a_new_number_and_says_what_is_due() {
     assert_eq!((reply.due_in_us, reply.top), (None, struck));
     assert_eq!(db.number("SELECT count(*) FROM pepsi.workqueue WHERE status = 'running' AND claims = 1"), 2);
     db.run("UPDATE pepsi.workqueue SET status = 'paused', timeout = now() + interval '1 hour'");
-    let later = claim.run(&mut db.client, &STAGES[..1], &[oldest(4)], &[], false);
+    let later = claim.run(&mut db.client, &STAGES[..1], &[oldest(4)], &[odd, struck], false);
     assert!(later.rows.is_empty() && (3_599_000_000..=3_600_000_000).contains(&later.due_in_us.unwrap_or(0)));
     db.run("UPDATE pepsi.workqueue SET timeout = now() - interval '1 hour'");
-    let overdue = claim.run(&mut db.client, &STAGES[..1], &[oldest(4)], &[], false).due_in_us;
+    let overdue = claim.run(&mut db.client, &STAGES[..1], &[oldest(4)], &[struck], false).due_in_us;
     assert!(overdue.is_some_and(|due| due < -3_599_000_000), "{overdue:?}");
+    let untold = claim.run(&mut db.client, &STAGES[..1], &[oldest(4)], &[], false).due_in_us;
+    assert_eq!(untold, None, "of rows that were not touched a survey tells");
 }
 
 // Req: W3
@@ -173,7 +175,7 @@ fn a_locked_row_is_passed_over_and_its_stage_still_served() {
     db.run("SET lock_timeout = '50ms'");
     let waiting = db.client.query_one(
         "SELECT count(*) FROM pepsi.workqueue_claim_fair('{alpha}', '{1}', '{1}', '{1}', '{0}',
-        '{0}', '{0}', '{\"\"}', '{0}', '{}', '{}', '{}', '{}', '{}', '{}', false)",
+        '{0}', '{0}', '{\"\"}', '{0}', '{}', '{}', '{}', '{}', '{}', '{}', false, false)",
         &[],
     );
     assert!(waiting.is_err(), "a claim that does not skip waits for the lock");

@@ -5,7 +5,7 @@ use postgres::{GenericClient, Statement};
 
 const CALL: &str =
     "SELECT kind, stage, workqueue_id, claims, sender_key, strikes FROM pepsi.workqueue_claim_fair(
-    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
+    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, false)";
 
 /// A row that was claimed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,10 +130,8 @@ impl Claim {
                 ("cursor", Some(stage), None, Some(sender)) => {
                     reply.notices.push((stage, Notice::Cursor { sender }));
                 }
-                ("end", None, due, None) => {
-                    reply.due_in_us = due;
-                    reply.top = row.get("claims");
-                }
+                ("due", None, due, None) => reply.due_in_us = due,
+                ("end", None, None, None) => reply.top = row.get("claims"),
                 _ => panic!("{row:?}"),
             }
         }

@@ -3,7 +3,8 @@
 
 use crate::machine::fair::choose::{self, choose};
 use crate::machine::{
-    Action, Claim, Claimed, Demand, Event, Exit, Job, Machine, Micros, Reply, Settings, StageSpec, WorkerId,
+    Action, Claim, Claimed, Demand, Due, Event, Exit, Job, Machine, Micros, Reply, Settings, StageSpec,
+    WorkerId,
 };
 use std::collections::VecDeque;
 
@@ -22,6 +23,10 @@ pub struct Bench {
     pub due_in: Option<Micros>,
     /// What is read when the configuration is read again, and whether anything in it has changed.
     pub configured: (Vec<StageSpec>, bool),
+    /// Paused rows that are due.
+    pub due: Vec<Claimed>,
+    /// What they say of stages without a section.
+    pub unserved: Vec<(String, u64)>,
     /// The replies to the next jobs of that name, in order.
     pub script: VecDeque<(&'static str, Reply)>,
     /// All jobs since the start.
@@ -67,7 +72,7 @@ pub fn claim(id: i64) -> Claim {
 /// The reply to a claim that took these, and saw nothing else.
 pub fn rows(rows: Vec<Claimed>, due_in: Option<Micros>) -> Reply {
     let top = rows.iter().map(|row| row.row.id).max().unwrap_or(0);
-    Reply::Rows { rows, notices: Vec::new(), top, due_in }
+    Reply::Rows { rows, notices: Vec::new(), top, due_in, unserved: Vec::new() }
 }
 
 pub fn name(job: &Job) -> &'static str {
@@ -103,6 +108,8 @@ impl Bench {
             pending: Vec::new(),
             top: 0,
             due_in: None,
+            due: Vec::new(),
+            unserved: Vec::new(),
             script: VecDeque::new(),
             jobs: Vec::new(),
             turns: 0,
@@ -189,7 +196,21 @@ impl Bench {
         self.pending.retain(|row| !is_taken(row));
         let name = |stage: usize| demand[stage].stage.clone();
         let notices = choice.notices.into_iter().map(|(stage, notice)| (name(stage), notice)).collect();
-        Reply::Rows { rows, notices, top: self.top, due_in: self.due_in }
+        Reply::Rows { rows, notices, top: self.top, due_in: self.due_in, unserved: self.unserved.clone() }
+    }
+
+    fn sweep(&mut self, stages: &[Due]) -> Reply {
+        let (mut rows, mut more) = (Vec::new(), Vec::new());
+        for Due { stage, rows: room, .. } in stages {
+            let (here, elsewhere): (Vec<_>, Vec<_>) = self.due.drain(..).partition(|row| row.stage == *stage);
+            let (going, left) = here.split_at(here.len().min(*room as usize));
+            rows.extend(going.iter().map(|row| (stage.clone(), row.row.id)));
+            more.extend(left.first().map(|row| (stage.clone(), row.row.id)));
+            self.pending.extend_from_slice(going);
+            self.due.extend_from_slice(left);
+            self.due.extend(elsewhere);
+        }
+        Reply::Swept { rows, more, due_in: self.due_in }
     }
 
     fn answer(&mut self, job: &Job) -> Reply {
@@ -200,7 +221,7 @@ impl Bench {
             Job::Connect => Reply::Connected,
             Job::Lock => Reply::Locked,
             Job::Claim { demand, touched, .. } => self.claim(demand, touched),
-            Job::Sweep { .. } => Reply::Swept { moved: 0, due_in: self.due_in },
+            Job::Sweep { stages } => self.sweep(stages),
             Job::Reread => {
                 let (stages, is_changed) = self.configured.clone();
                 Reply::Config { stages, changes: is_changed.then(|| "edited".to_owned()) }

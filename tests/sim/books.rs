@@ -382,7 +382,12 @@ impl World {
                 self.told_all();
             }
             (Job::FindStrays { .. }, Reply::Strays(rows)) => rows.iter().for_each(|row| self.strayed(row)),
-            (Job::Sweep { .. }, Reply::Swept { moved, .. }) if *moved > 0 => self.told_all(),
+            (Job::Sweep { .. }, Reply::Swept { rows, .. }) => {
+                let steps = self.steps;
+                for (_, id) in rows {
+                    self.database.row_mut(*id).told_at = Some(steps);
+                }
+            }
             (Job::Requeue { rows }, _) => rows.iter().for_each(|row| self.settled(*row)),
             (
                 Job::Pause { row, .. }

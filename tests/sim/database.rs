@@ -1,7 +1,7 @@
 //! The simulated queue: rows as PostgreSQL would keep them, every write fenced, every job all or nothing.
 
 use crate::machine::fair::choose::{self, choose};
-use crate::machine::{Claim, Claimed, Deltas, Demand, Job, Micros, Reply, Stray, WorkerId};
+use crate::machine::{Claim, Claimed, Deltas, Demand, Due, Job, Micros, Reply, Stray, WorkerId};
 use std::collections::{BTreeSet, VecDeque};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -285,6 +285,11 @@ impl Database {
         self.paused.first().map(|(due, _)| due.saturating_sub(now))
     }
 
+    fn touched_due_in(&self, touched: &[i64], now: Micros) -> Option<Micros> {
+        let paused = touched.iter().map(|id| self.row(*id)).filter(|row| row.status == Status::Paused);
+        paused.map(|row| row.due.saturating_sub(now)).min()
+    }
+
     /// The waiting rows of the stages in the demand, by age; their stages are numbered as they are there.
     fn queue(&self, demand: &[Demand], without: Option<i64>) -> Vec<choose::Row<&'static str>> {
         let mut queue = Vec::new();
@@ -303,7 +308,14 @@ impl Database {
         choose(&self.queue(demand, None), &asks, touched).taken.iter().any(|(_, row)| *row == id)
     }
 
-    fn claim(&mut self, demand: &[Demand], touched: &[i64], skip_locked: bool, now: Micros) -> Reply {
+    fn claim(
+        &mut self,
+        demand: &[Demand],
+        touched: &[i64],
+        skip_locked: bool,
+        survey: bool,
+        now: Micros,
+    ) -> Reply {
         let asks: Vec<_> = demand.iter().map(|one| one.ask.clone()).collect();
         let locked = self.locked.filter(|_| skip_locked);
         let choice = choose(&self.queue(demand, locked), &asks, touched);
@@ -324,15 +336,40 @@ impl Database {
             rows,
             notices: notices.map(|(stage, notice)| (demand[stage].stage.clone(), notice)).collect(),
             top: self.rows.len() as i64,
-            due_in: self.due_in(now),
+            due_in: if survey { self.due_in(now) } else { self.touched_due_in(touched, now) },
+            unserved: Vec::new(),
         }
+    }
+
+    /// The stages are all there are, in their order.
+    fn sweep(&mut self, stages: &[Due], now: Micros) -> Reply {
+        let (mut rows, mut more, mut due_in) = (Vec::new(), Vec::new(), None::<Micros>);
+        for (stage, one) in stages.iter().enumerate() {
+            let since = one.since.map_or(0, |since| since as Micros);
+            let here = |(due, id): &&(Micros, i64)| *due >= since && self.row(*id).stage == stage;
+            let paused: Vec<(Micros, i64)> =
+                self.paused.iter().filter(here).take(one.rows as usize + 1).copied().collect();
+            for (place, (due, id)) in paused.into_iter().enumerate() {
+                if due > now {
+                    due_in = Some(due_in.map_or(due - now, |other| other.min(due - now)));
+                } else if place < one.rows as usize {
+                    self.make_pending(id, now, Herald::Reply);
+                    rows.push((one.stage.clone(), id));
+                } else {
+                    more.push((one.stage.clone(), due as i64));
+                }
+            }
+        }
+        Reply::Swept { rows, more, due_in }
     }
 
     /// What a job that is neither Connect nor Lock does, and its reply.
     pub fn perform(&mut self, job: &Job, now: Micros) -> Reply {
         match job {
             Job::Connect | Job::Lock | Job::Reread => panic!("not the queue's"),
-            Job::Claim { demand, touched, skip_locked } => self.claim(demand, touched, *skip_locked, now),
+            Job::Claim { demand, touched, skip_locked, survey } => {
+                self.claim(demand, touched, *skip_locked, *survey, now)
+            }
             Job::Reconcile { held } => {
                 let held: BTreeSet<(i64, i64)> = held.iter().map(|claim| (claim.id, claim.claim)).collect();
                 let running: Vec<i64> = self.running.iter().copied().collect();
@@ -391,15 +428,7 @@ impl Database {
                 }
                 Reply::Done
             }
-            Job::Sweep { limit } => {
-                let due: Vec<i64> =
-                    self.paused.iter().take_while(|(due, _)| *due <= now).map(|(_, id)| *id).collect();
-                let moved = due.len().min(*limit as usize);
-                for id in &due[..moved] {
-                    self.make_pending(*id, now, Herald::Reply);
-                }
-                Reply::Swept { moved: moved as u32, due_in: self.due_in(now) }
-            }
+            Job::Sweep { stages } => self.sweep(stages, now),
             Job::Flush(deltas) => {
                 self.flush(deltas);
                 Reply::Done

@@ -2,10 +2,12 @@
 //! cut, and the last moment of an end.
 
 use super::bench::{
-    Bench, MILLI, SECOND, claim, close, kill, name, requeue, row, row_at, send, spawn, stage,
+    Bench, MILLI, SECOND, claim, close, kill, name, requeue, row, row_at, send, settings, spawn, stage,
 };
 use super::workers::{pipeline, strikes};
-use crate::machine::{Action, Announcement, Blame, Event, Exit, Fault, Job, Reply, Stray, WorkerId};
+use crate::machine::{
+    Action, Announcement, Blame, Event, Exit, Fault, Job, Reply, Settings, Stray, WorkerId,
+};
 
 /// Row 2 is found running though nobody has it.
 fn stray() -> (&'static str, Reply) {
@@ -137,4 +139,167 @@ fn the_end_comes_before_the_alarm_whatever_hangs() {
     }
     let stray = Event::Answer { worker: WorkerId(1), status: 0, report: Vec::new() };
     assert_eq!(bench.machine.step(bench.now, stray), [], "nothing is heard after the end");
+}
+
+/// One cause that repeats for every row is told of once in a while.
+#[test]
+fn a_cause_that_repeats_does_not_flood_the_log() {
+    let mut bench = Bench::one();
+    let mut lines = 0;
+    for id in 1..=300 {
+        bench.arrive(vec![row(id, 0)]);
+        bench.ready(id as u64);
+        let answer = Event::Exited { worker: WorkerId(id as u64), exit: Exit::Code(74) };
+        let actions = bench.machine.step(bench.now, answer);
+        lines += actions.iter().filter(|action| matches!(action, Action::Log { .. })).count();
+        bench.pass(1100 * MILLI);
+    }
+    // Five and a half minutes, at most a line each ten seconds for each of a few causes.
+    assert!((10..=3 * 34).contains(&lines), "{lines} lines");
+}
+
+/// What is kept for the next flush is bounded, however long the interval.
+// Req: K1
+#[test]
+fn many_answers_are_flushed_before_the_interval() {
+    let settings = Settings { stats_interval: 3600 * SECOND, ..settings() };
+    let mut tireless = stage("init");
+    tireless.max_messages = 1_000_000;
+    let mut bench = Bench::with(settings, vec![tireless]);
+    bench.event(Event::Start);
+    bench.arrive(vec![row(1, 0)]);
+    bench.ready(1);
+    bench.jobs.clear();
+    // It is never idle.
+    for id in 2..=10_100 {
+        bench.pending.push(row(id, 0));
+        bench.event(Event::Notified);
+        bench.answers(1, 0);
+    }
+    let answered = bench.jobs.iter().find_map(|job| match job {
+        Job::Flush(deltas) => Some(deltas.answered.len()),
+        _ => None,
+    });
+    assert!(answered.is_some_and(|answered| answered <= 10_000), "{answered:?}");
+}
+
+fn refused() -> Reply {
+    Reply::Fault(Fault::Refused("a trigger says no".to_owned()))
+}
+
+fn count(bench: &Bench, wanted: &str) -> usize {
+    bench.jobs.iter().filter(|job| name(job) == wanted).count()
+}
+
+#[test]
+fn what_is_refused_is_not_repeated_at_once() {
+    let mut bench = Bench::one();
+    bench.script.extend(vec![("Claim", refused()); 100]);
+    bench.event(Event::Notified);
+    assert_eq!(count(&bench, "Claim"), 1);
+    bench.pass(10 * SECOND);
+    assert!((2..=20).contains(&count(&bench, "Claim")), "{}", count(&bench, "Claim"));
+
+    let mut bench = Bench::one();
+    bench.arrive(vec![row(1, 0)]);
+    bench.ready(1);
+    bench.script.extend(vec![("Flush", refused()); 100]);
+    bench.answers(1, 0);
+    bench.pass(11 * SECOND);
+    assert!((2..=3).contains(&count(&bench, "Flush")), "{}", count(&bench, "Flush"));
+}
+
+// Req: D3
+#[test]
+fn writes_that_wait_for_their_time_are_tried_at_the_end() {
+    let mut bench = Bench::one();
+    bench.arrive(vec![row(1, 0)]);
+    bench.ready(1);
+    bench.script.extend(vec![("Fail", refused()); 6]);
+    bench.answers(1, 1);
+    while !bench.script.is_empty() {
+        bench.pass(SECOND);
+    }
+    assert_eq!(bench.machine.held(), [claim(1)]);
+    // Its worker ended when it was idle.
+    bench.exits(1, Exit::Code(0));
+    let end = bench.event(Event::Terminate);
+    assert_eq!(end.last(), Some(&Action::Exit { code: 0 }));
+    assert_eq!(bench.machine.held(), []);
+}
+
+// Req: O1
+#[test]
+fn reports_of_one_moment_cut_once() {
+    let mut bench = Bench::one();
+    bench.arrive((1..=4).map(|id| row(id, 0)).collect());
+    (1..=4).for_each(|worker| drop(bench.ready(worker)));
+    let busy = |worker| Event::Answer { worker: WorkerId(worker), status: 75, report: Vec::new() };
+    let mut actions = bench.events(vec![busy(1), busy(2)]);
+    actions.extend(bench.answers(3, 0));
+    actions.extend(bench.answers(4, 0));
+    let closed = actions.iter().filter(|action| matches!(action, Action::Close { .. })).count();
+    assert_eq!(closed, 2, "{actions:?}");
+}
+
+// Req: O1
+#[test]
+fn under_a_cut_those_that_retire_count_with_what_they_hold() {
+    let mut bench = Bench::one();
+    bench.arrive((1..=16).map(|id| row(id, 0)).collect());
+    (1..=4).for_each(|worker| drop(bench.ready(worker)));
+    bench.answers(1, 75);
+    bench.pass(1100 * MILLI);
+    for _ in 0..4 {
+        bench.answers(2, 0);
+        bench.answers(3, 0);
+    }
+    bench.arrive((20..=40).map(|id| row(id, 0)).collect());
+    assert_eq!(bench.machine.held().len(), 8, "two workers of four ids are allowed");
+}
+
+// Req: P5
+// Req: E5
+#[test]
+fn rows_do_not_outwait_a_cooldown() {
+    let mut narrow = stage("init");
+    narrow.parallelism = 1;
+    let mut bench = Bench::up(vec![narrow]);
+    // Row 2 must be alone with the worker, and row 3 waits for it to be done.
+    bench.arrive(vec![row(2, 1), row(3, 0)]);
+    bench.jobs.clear();
+    bench.exits(1, Exit::Code(1));
+    let mut back = Vec::new();
+    for job in bench.writes() {
+        if let Job::Requeue { rows } = job {
+            back.extend(rows);
+        }
+    }
+    back.sort_unstable();
+    assert_eq!(back, [claim(2), claim(3)]);
+}
+
+// Req: P5
+#[test]
+fn one_answer_ends_a_series_of_cooldowns() {
+    let mut bench = Bench::one();
+    let fails = |bench: &mut Bench, worker| {
+        bench.pending.push(row(worker as i64, 0));
+        bench.event(Event::Notified);
+        bench.exits(worker, Exit::Code(1));
+        // How long nothing is started for its stage.
+        bench.pending.push(row(worker as i64, 0));
+        let start = bench.now;
+        while bench.pass(100 * MILLI).is_empty() {}
+        (bench.now - start) / SECOND
+    };
+    assert_eq!(fails(&mut bench, 1), 1);
+    bench.exits(2, Exit::Code(1));
+    bench.pass(30 * SECOND);
+    bench.pending.clear();
+    bench.arrive(vec![row(3, 0)]);
+    bench.ready(3);
+    bench.answers(3, 0);
+    bench.exits(3, Exit::Signal(9));
+    assert_eq!(fails(&mut bench, 4), 1);
 }

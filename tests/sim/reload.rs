@@ -40,7 +40,7 @@ fn the_next_message_meets_the_new_values() {
     // gives back what it was to get.
     let actions = bench.events(vec![Event::Notified, Event::ConfigChanged]);
     assert_eq!(actions, [close(2)]);
-    assert_eq!(bench.job_names(), ["Reread"], "there is no room");
+    assert_eq!(bench.job_names(), ["Reread", "Sweep"], "there is no room");
     assert_eq!(bench.answers(1, 0), [close(1)]);
     assert_eq!(bench.exits(2, Exit::Code(0)), [spawn_of(3, &edited)]);
     assert_eq!(bench.ready(3), [send(3, &[2, 3])]);
@@ -134,7 +134,7 @@ fn a_burst_is_read_once_and_what_comes_meanwhile_once_more() {
     assert_eq!(bench.event(Event::Notified), []);
     assert_eq!(bench.job_names(), [""; 0]);
     assert_eq!(bench.pass(500 * MILLI), [spawn(1)]);
-    assert_eq!(bench.job_names(), ["Reread", "Claim"]);
+    assert_eq!(bench.job_names(), ["Reread", "Sweep", "Claim"]);
     // One that comes while it is being read leads to one more.
     bench.pass(SECOND);
     bench.machine.step(bench.now, Event::ConfigChanged);

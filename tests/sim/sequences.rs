@@ -217,7 +217,7 @@ impl Node {
                 self.claimed.extend(rows.iter().map(|row| row.row));
                 bench::rows(rows, None)
             }
-            Job::Sweep { .. } => Reply::Swept { moved: 0, due_in: None },
+            Job::Sweep { .. } => Reply::Swept { rows: Vec::new(), more: Vec::new(), due_in: None },
             Job::FindStrays { .. } => Reply::Strays(Vec::new()),
             Job::Requeue { rows } => {
                 self.over.extend(rows);
@@ -405,29 +405,7 @@ fn no_short_sequence_of_events_loses_a_row() {
 /// A world with a little of everything, and no chance in it but the seed's.
 fn orderly() -> World {
     let mut prng = Prng::new(11);
-    let profile = Profile {
-        natures: 0,
-        words: 0,
-        siblings: 0,
-        fusion: 0,
-        tempers: 0,
-        job_faults: 0,
-        lost_notifications: 0,
-        outage_gap: 0,
-        forget_gap: 0,
-        refusal_gap: 0,
-        stall_gap: 0,
-        overload_gap: 0,
-        crash_gap: 0,
-        terminate_gap: 0,
-        rival_gap: 0,
-        lock_gap: 0,
-        reload_gap: 0,
-        asynchronous: false,
-        insert_gap: 0,
-        service: 5 * MILLI,
-        backlog: 0,
-    };
+    let profile = Profile { service: 5 * MILLI, ..Profile::default() };
     let (specs, settings) = (runs::specs_of(&mut prng, 3), runs::settings(&mut prng));
     let mut world = World::new(11, profile, specs, settings);
     world.populate();

@@ -104,7 +104,7 @@ impl World {
                 self.life.locked = true;
                 Reply::Locked
             }
-            Job::Claim { demand, touched, skip_locked: false } if self.blocked(demand, touched) => {
+            Job::Claim { demand, touched, skip_locked: false, .. } if self.blocked(demand, touched) => {
                 return Reply::Fault(Fault::Conflict(text));
             }
             Job::Reread => self.read_again(),

@@ -1,6 +1,6 @@
 //! Database trouble, due rows and statistics, event by event (requirement groups L, O, K and E7, E8).
 
-use super::bench::{Bench, MILLI, SECOND, claim, name, requeue, row, row_at, rows, send, stage};
+use super::bench::{Bench, MILLI, SECOND, claim, name, requeue, row, row_at, send, stage};
 use crate::machine::{Action, Deltas, Event, Exit, Fault, Job, Micros, Reply, StageDelta, WorkerId};
 
 fn flushes(bench: &Bench) -> Vec<Deltas> {
@@ -138,28 +138,6 @@ fn a_pipeline_of_overloaded_answers_is_one_incident() {
     let dispatched: usize = (2..=4).map(|worker| bench.answers(worker, 0).len()).sum();
     assert_eq!(dispatched, 0, "two of the three workers retire, the third goes on with its pipeline");
     assert_eq!(bench.machine.held().len(), 9);
-}
-
-// Req: E7
-#[test]
-fn due_rows_are_swept_when_they_are_due_and_in_steps() {
-    let mut bench = Bench::one();
-    bench.due_in = Some(10 * SECOND);
-    bench.event(Event::Notified);
-    bench.jobs.clear();
-    bench.due_in = None;
-    bench.pass(9900 * MILLI);
-    assert_eq!(bench.job_names(), [""; 0]);
-    // A crowd: a thousand at a time, with the claims between.
-    let more = Reply::Swept { moved: 1000, due_in: Some(0) };
-    bench.script.extend(vec![("Sweep", more); 3]);
-    bench.script.extend(vec![("Claim", rows(Vec::new(), Some(0))); 3]);
-    bench.script.push_back(("Sweep", Reply::Swept { moved: 7, due_in: Some(5 * SECOND) }));
-    bench.pass(200 * MILLI);
-    let sweeps = bench.jobs.iter().filter(|job| matches!(job, Job::Sweep { limit: 1000 })).count();
-    assert_eq!(sweeps, 4);
-    let names = bench.job_names();
-    assert_eq!(names, ["Sweep", "Claim", "Sweep", "Claim", "Sweep", "Claim", "Sweep", "Claim"]);
 }
 
 // Req: E7

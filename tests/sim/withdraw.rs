@@ -294,29 +294,7 @@ fn a_retiring_worker_does_not_keep_rows_behind_a_stuck_head() {
 // Req: P8
 #[test]
 fn a_message_that_never_ends_does_not_delay_the_others() {
-    let profile = Profile {
-        natures: 0,
-        words: 0,
-        siblings: 0,
-        fusion: 0,
-        tempers: 0,
-        job_faults: 0,
-        lost_notifications: 0,
-        outage_gap: 0,
-        forget_gap: 0,
-        refusal_gap: 0,
-        stall_gap: 0,
-        overload_gap: 0,
-        crash_gap: 0,
-        terminate_gap: 0,
-        rival_gap: 0,
-        lock_gap: 0,
-        reload_gap: 0,
-        asynchronous: false,
-        insert_gap: 0,
-        service: 5 * MILLI,
-        backlog: 0,
-    };
+    let profile = Profile { service: 5 * MILLI, ..Profile::default() };
     for seed in 1..=20 {
         let spec = StageSpec { parallelism: 2, ..stage("init") };
         let mut world = World::new(seed, profile.clone(), vec![spec], settings());

@@ -18,7 +18,7 @@ pub const MILLI: Micros = 1_000;
 pub const SECOND: Micros = 1_000_000;
 
 /// How hostile the world is; shares are in thousandths, gaps are means, and 0 means never.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Profile {
     /// Replies may come while other events do; else the dispatcher is blocked meanwhile, as the shell is.
     pub asynchronous: bool,

@@ -2,9 +2,9 @@
 
 use super::harness::{self, Database, PATIENCE, wait_until};
 use super::sql::claim::{Claimed, Want};
-use super::sql::queue::{Channel, Held, Lock, StageCount, Stray};
+use super::sql::queue::{Channel, DueRows, Held, Lock, StageCount, Stray, Swept};
 use super::sql::{Db, Error, Purpose};
-use super::{admit, claim, claim_one, open, want};
+use super::{admit, claim, claim_one, open, survey, want};
 use serde_json::{Value, json};
 
 fn row(database: &mut Database, id: i64) -> Value {
@@ -116,13 +116,13 @@ fn a_locked_row_stops_one_claim_only_until_locked_rows_are_skipped() {
     let mut db = dispatcher(&database);
     let (first, second) = (admit(&mut db, "a"), admit(&mut db, "a"));
     database.run(&format!("BEGIN; SELECT FROM pepsi.workqueue WHERE workqueue_id = {first} FOR UPDATE"));
-    match db.claim(&[want("a", 2)], &[], false) {
+    match db.claim(&[want("a", 2)], &[], false, false) {
         Err(Error::Conflict(text)) => {
             assert!(text.contains("claim messages") && text.contains("55P03"), "{text}")
         }
         other => panic!("{other:?}"),
     }
-    let claims = db.claim(&[want("a", 2)], &[], true).expect("the other row");
+    let claims = db.claim(&[want("a", 2)], &[], true, false).expect("the other row");
     assert_eq!(ids(&claims.rows), [("a", second)]);
     database.run("COMMIT");
     assert_eq!(ids(&claim(&mut db, &[want("a", 2)]).rows), [("a", first)]);
@@ -136,7 +136,7 @@ fn a_row_that_changes_while_the_claim_waits_for_it_is_not_claimed() {
     let id = admit(&mut db, "a");
     database.run(&format!("BEGIN; UPDATE pepsi.workqueue SET status = 'failed' WHERE workqueue_id = {id}"));
     let mut watcher = database.connect();
-    let claimer = std::thread::spawn(move || db.claim(&[want("a", 1)], &[], false));
+    let claimer = std::thread::spawn(move || db.claim(&[want("a", 1)], &[], false, false));
     wait_until("the claim waits for the row", PATIENCE, || {
         let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
         watcher.query_one(waiting, &[]).expect("a count").get::<_, i64>(0) == 1
@@ -239,12 +239,21 @@ fn what_the_dispatcher_writes_says_why() {
     assert_eq!(state_after(failed.1), (json!({"dispatch_error": "it said 1"}), false));
 }
 
+/// Sweeps at most so many rows of `a`.
+fn sweep(db: &mut Db, rows: u32) -> Swept {
+    db.sweep_paused(&[due("a", rows)]).expect("a sweep")
+}
+
+fn due(stage: &str, rows: u32) -> DueRows {
+    DueRows { stage: stage.into(), rows, since_us: None }
+}
+
 // Req: E7
 #[test]
 fn due_rows_come_back_in_bounded_steps_and_the_next_time_is_told() {
     let mut database = harness::database();
     let mut db = dispatcher(&database);
-    assert_eq!(db.sweep_paused(10), Ok((0, None)));
+    assert_eq!(sweep(&mut db, 10), Swept::default());
     for _ in 0..6 {
         admit(&mut db, "a");
     }
@@ -254,17 +263,81 @@ fn due_rows_come_back_in_bounded_steps_and_the_next_time_is_told() {
     }
     db.pause_claimed(held[4], 3_600_000_000, "later").expect("it is ours");
     db.pause_claimed(held[5], u64::MAX, "much later").expect("any pause is taken");
-    assert_eq!(claim(&mut db, &[]).due_in_us, Some(0));
-    assert_eq!(db.sweep_paused(3), Ok((3, Some(0))), "one more is due");
-    let (moved, due_in) = db.sweep_paused(3).expect("a sweep");
-    assert_eq!(moved, 1);
-    assert!((3_500_000_000..=3_600_000_000).contains(&due_in.expect("one waits")), "{due_in:?}");
-    assert!(claim(&mut db, &[]).due_in_us.is_some_and(|due| due > 3_500_000_000));
+    assert_eq!(survey(&mut db, &[want("a", 0)]).due_in_us, Some(0));
+    let step = sweep(&mut db, 3);
+    assert_eq!((step.rows.len(), step.due_in_us), (3, None));
+    let [(stage, since)] = &step.more[..] else { panic!("one more is due: {step:?}") };
+    assert_eq!(stage, "a");
+    // A sweep that goes on there finds the last one.
+    let rest = db.sweep_paused(&[DueRows { since_us: Some(*since), ..due("a", 3) }]).expect("a sweep");
+    assert_eq!((rest.rows.len(), rest.more.len()), (1, 0));
+    let soon = 3_500_000_000..=3_600_000_000;
+    assert!(soon.contains(&rest.due_in_us.expect("one waits")), "{rest:?}");
+    let heard = db.claim(&[want("a", 0)], &[held[5].id, held[4].id], false, false).expect("a claim");
+    assert!(soon.contains(&heard.due_in_us.expect("one waits")), "{heard:?}");
     assert_eq!(claim(&mut db, &[want("a", 9)]).rows.len(), 4);
     // A held row has no time, and no sweep wakes it.
     database.run("UPDATE pepsi.workqueue SET timeout = NULL");
-    assert_eq!(db.sweep_paused(9), Ok((0, None)));
-    assert_eq!(claim(&mut db, &[]).due_in_us, None);
+    assert_eq!(sweep(&mut db, 9), Swept::default());
+    assert_eq!(survey(&mut db, &[want("a", 0)]).due_in_us, None);
+}
+
+// Req: E8
+#[test]
+fn a_sweep_gives_each_stage_its_room_and_begins_with_what_is_longest_due() {
+    let mut database = harness::database();
+    let mut db = dispatcher(&database);
+    let ids: Vec<i64> = (0..10).map(|number| admit(&mut db, if number < 6 { "a" } else { "b" })).collect();
+    // The newest are the longest due.
+    database.run(
+        "UPDATE pepsi.workqueue SET status = 'paused', timeout = now() - workqueue_id * interval '1 min'",
+    );
+    let step = db.sweep_paused(&[due("a", 2), due("b", 0), due("none", 7)]).expect("a sweep");
+    let mut rows = step.rows.clone();
+    rows.sort();
+    assert_eq!(rows, [("a".to_owned(), ids[4]), ("a".to_owned(), ids[5])]);
+    let more: Vec<&str> = step.more.iter().map(|(stage, _)| stage.as_str()).collect();
+    assert_eq!(more, ["a", "b"]);
+    assert_eq!(db.sweep_paused(&[due("a", 9), due("b", 9)]).expect("a sweep").rows.len(), 8);
+}
+
+// Req: W7
+#[test]
+fn what_waits_at_a_stage_that_nobody_serves_is_told_by_a_survey() {
+    let mut database = harness::database();
+    let mut db = dispatcher(&database);
+    for stage in ["b", "a", "gone", "gone", "z", "zz", "held", "later"] {
+        admit(&mut db, stage);
+    }
+    let pause = |stage: &str, time: &str| {
+        format!("UPDATE pepsi.workqueue SET status = 'paused', timeout = {time} WHERE stage = '{stage}';")
+    };
+    database.run(&pause("held", "NULL"));
+    database.run(&pause("later", "now() + interval '1 hour'"));
+    database.run(&pause("zz", "now() - interval '1 hour'"));
+    let unserved = |db: &mut Db, stages: &[&str]| -> Vec<(String, u64)> {
+        let wants: Vec<Want> = stages.iter().map(|stage| want(stage, 0)).collect();
+        let mut found = survey(db, &wants).unserved;
+        found.sort();
+        found
+    };
+    let named = |list: &[(&str, u64)]| -> Vec<(String, u64)> {
+        list.iter().map(|(stage, count)| ((*stage).to_owned(), *count)).collect()
+    };
+    assert_eq!(unserved(&mut db, &["b", "a", "c"]), named(&[("gone", 2), ("z", 1), ("zz", 1)]));
+    let all = named(&[("a", 1), ("b", 1), ("gone", 2), ("z", 1), ("zz", 1)]);
+    assert_eq!(unserved(&mut db, &[]), all);
+    assert_eq!(unserved(&mut db, &["a", "b", "gone", "z", "zz"]), []);
+    assert_eq!(claim(&mut db, &[want("a", 0)]).unserved, [], "only a survey looks");
+    // However many there are, the answer is short.
+    database.run(
+        "INSERT INTO pepsi.workqueue (stage, mail_from, rcpt_to, headers)
+         SELECT 'many' || g % 300, '', '{}', '' FROM generate_series(1, 3000) g;
+         INSERT INTO pepsi.workqueue (stage, mail_from, rcpt_to, headers)
+         SELECT 'a', '', '{}', '' FROM generate_series(1, 3000)",
+    );
+    let many = unserved(&mut db, &["b"]);
+    assert_eq!((many.len(), many[0].clone()), (100, ("a".to_owned(), 1000)));
 }
 
 // Req: E7
@@ -275,9 +348,11 @@ fn a_sweep_passes_over_a_locked_row_without_a_spin() {
     let (id, _) = (admit(&mut db, "a"), admit(&mut db, "a"));
     database.run("UPDATE pepsi.workqueue SET status = 'paused', timeout = now()");
     database.run(&format!("BEGIN; SELECT FROM pepsi.workqueue WHERE workqueue_id = {id} FOR UPDATE"));
-    assert_eq!(db.sweep_paused(9), Ok((1, Some(1_000_000))));
+    let step = sweep(&mut db, 9);
+    assert_eq!((step.rows.len(), step.due_in_us), (1, Some(1_000_000)));
     database.run("ROLLBACK");
-    assert_eq!(db.sweep_paused(9), Ok((1, None)));
+    let step = sweep(&mut db, 9);
+    assert_eq!((step.rows.len(), step.due_in_us), (1, None));
 }
 
 // Req: K1
@@ -297,8 +372,9 @@ fn a_flush_adds_and_counts_each_finished_message_once() {
         timeouts: 1,
         crashes: 2,
     };
-    db.flush(&[count("a", 1), count("b", 2), count("a", 3)], 5, 1, 0, &[stays, gone, gone]).expect("a flush");
-    db.flush(&[count("a", 1)], 1, 0, 2, &[]).expect("a flush");
+    db.flush(&[count("a", 1), count("b", 2), count("a", 3)], 5, 1, 0, &[stays, gone, gone], 8)
+        .expect("a flush");
+    db.flush(&[count("a", 1)], 1, 0, 2, &[], 3).expect("a flush");
     let stages = "SELECT jsonb_agg(to_jsonb(s) ORDER BY stage)::text FROM pepsi.stage_stats s";
     let stages: Value = serde_json::from_str(&database.text(stages)).expect("JSON");
     let row = |stage: &str, messages: u32, n: u32| json!({"stage": stage, "messages": messages, "processing_us": 7 * n, "timeouts": n, "crashes": 2 * n});
@@ -307,7 +383,7 @@ fn a_flush_adds_and_counts_each_finished_message_once() {
         serde_json::from_str(&database.text("SELECT to_jsonb(d)::text FROM pepsi.dispatch_stats d"))
             .expect("JSON");
     let expected = json!({"only_row": true, "stages_executed": 6, "messages_finished": 1, "messages_failed": 1,
-        "serialization_failures": 2});
+        "serialization_failures": 2, "unserved": 3});
     assert_eq!(total, expected);
 }
 

@@ -111,7 +111,7 @@ fn a_schema_that_went_and_a_right_that_was_taken_need_a_person() {
     assert_eq!(other.check_schema(), Ok(()));
     assert!(matches!(other.list(&Filter { limit: 1, ..Filter::default() }), Err(Error::Setup(_))));
     database.run("DROP SCHEMA pepsi CASCADE");
-    let gone = db.claim(&[want("a", 1)], &[], false);
+    let gone = db.claim(&[want("a", 1)], &[], false, false);
     assert!(matches!(&gone, Err(Error::Schema(text)) if text.contains("pepsi-setup schema")), "{gone:?}");
     assert!(matches!(db.check_schema(), Err(Error::Schema(_))));
 }

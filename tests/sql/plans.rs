@@ -3,10 +3,10 @@
 
 use super::harness::{Database, Options, Postgres};
 use super::sql::claim::{Listed, Want};
-use super::sql::queue::{Held, StageCount};
+use super::sql::queue::{DueRows, Held, StageCount};
 use super::sql::row::{Content, Load, Move};
 use super::sql::{Db, Purpose};
-use super::{WORKER, admit, claim_one, open, want};
+use super::{WORKER, admit, claim_one, open, survey, want};
 use serde_json::json;
 
 /// Rows of the deep queue; every twentieth is paused, half of those are due.
@@ -80,25 +80,29 @@ fn each_statement_rides_on_its_index(server: &Postgres, dispatcher: &mut Db, wor
     for skip_locked in [false, true] {
         let claimed = plans(server, || {
             let wants = [want("s1", 3), want("none", 9), want("s2", 3)];
-            held = dispatcher.claim(&wants, &[], skip_locked).expect("a claim").rows[0].held;
+            held = dispatcher.claim(&wants, &[], skip_locked, false).expect("a claim").rows[0].held;
         });
-        rides_on(&claimed, &["*workqueue_due", "workqueue_pending", "workqueue_pkey"]);
+        rides_on(&claimed, &["workqueue_pending", "workqueue_pkey"]);
     }
     let fair = plans(server, || {
         let listed = Listed { sender: "from:d1".into(), lead_us: 5, floor: Some(0), rows: 3 };
         let want = Want { fifo_slots: 1, visits: 3, senders: vec![listed], ..want("s1", 3) };
-        assert_eq!(dispatcher.claim(&[want], &[1, 2], false).expect("a claim").rows.len(), 3);
+        assert_eq!(dispatcher.claim(&[want], &[1, 2], false, false).expect("a claim").rows.len(), 3);
     });
-    rides_on(&fair, &["*workqueue_due", "workqueue_fair", "workqueue_pending", "workqueue_pkey"]);
+    rides_on(&fair, &["workqueue_fair", "workqueue_pending", "workqueue_pkey"]);
+    let surveyed = plans(server, || drop(survey(dispatcher, &[want("s1", 0), want("s3", 0)])));
+    rides_on(&surveyed, &["workqueue_due", "workqueue_pending"]);
     rides_on(
         &plans(server, || assert!(dispatcher.reconcile(&[held]).is_ok())),
         &["*workqueue_running", "workqueue_pkey"],
     );
     rides_on(&plans(server, || assert!(dispatcher.find_strays(&[held]).is_ok())), &["*workqueue_running"]);
-    let swept = plans(server, || assert!(dispatcher.sweep_paused(10).is_ok()));
-    rides_on(&swept, &["*workqueue_due", "workqueue_pkey"]);
+    let due = |stage: &str, since_us| DueRows { stage: stage.into(), rows: 5, since_us };
+    let stages = [due("s0", None), due("none", None), due("s1", Some(1))];
+    let swept = plans(server, || assert!(dispatcher.sweep_paused(&stages).is_ok()));
+    rides_on(&swept, &["workqueue_due", "workqueue_pkey"]);
     let count = StageCount { stage: "s1".into(), messages: 1, processing_us: 1, timeouts: 0, crashes: 0 };
-    let flushed = plans(server, || dispatcher.flush(&[count], 1, 0, 0, &[held.id, 1, 2]).expect("done"));
+    let flushed = plans(server, || dispatcher.flush(&[count], 1, 0, 0, &[held.id, 1, 2], 0).expect("done"));
     rides_on(&flushed, &["workqueue_pkey"]);
     let collected = plans(server, || assert!(dispatcher.collect_bodies(100).is_ok()));
     rides_on(&collected, &["workqueue_body_pkey", "workqueue_body_ref"]);

@@ -234,16 +234,16 @@ pub fn wall_clock(sources: &[Source]) -> Vec<String> {
     sources.iter().filter(has_deadlines).flat_map(found).collect()
 }
 
-/// The poll loop: all that is between the world and the machine.
+/// The poll loop: `run` and all that it calls of its own, to the end of `impl Shell`.
 const LOOP_LINES: usize = 150;
 
 pub fn poll_loop(sources: &[Source]) -> Vec<String> {
     let mut wrong = Vec::new();
     for source in sources.iter().filter(|source| source.path == "src/dispatch/shell.rs") {
-        let lines = source.text.lines().skip_while(|line| *line != "impl Shell {");
-        let count = lines.take_while(|line| *line != "}").count() + 1;
-        if !(2..LOOP_LINES).contains(&count) {
-            wrong.push(format!("{}: {count} lines of `impl Shell`, not under {LOOP_LINES}", source.path));
+        let lines = source.text.lines().skip_while(|line| !line.starts_with("    pub fn run("));
+        let count = lines.take_while(|line| *line != "}").count();
+        if !(1..LOOP_LINES).contains(&count) {
+            wrong.push(format!("{}: a loop of {count} lines, not under {LOOP_LINES}", source.path));
         }
     }
     wrong

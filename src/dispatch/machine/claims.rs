@@ -23,6 +23,10 @@ pub(super) struct Claims {
     not_before: Micros,
     skip_locked: bool,
     asked_skipping: bool,
+    /// The next claim looks what else waits: stages without a section, and when the first paused row is due. The heartbeat's
+    /// does, so that it costs no statement of its own.
+    survey: bool,
+    asked_survey: bool,
     backoff: Backoff,
 }
 
@@ -41,6 +45,8 @@ impl Claims {
             not_before: 0,
             skip_locked: false,
             asked_skipping: false,
+            survey: false,
+            asked_survey: false,
             backoff: Backoff::new(RETRY, LONGEST_RETRY),
         }
     }
@@ -86,12 +92,19 @@ impl Claims {
         if now >= self.next_beat() {
             self.beat = now;
             self.fair.beat();
+            self.survey = true;
         }
         self.wanted = false;
         self.asked_skipping = std::mem::take(&mut self.skip_locked);
+        self.asked_survey = std::mem::take(&mut self.survey);
         let (asks, touched) = self.fair.demand(now, capacities, self.asked_skipping);
         let demand = names.zip(asks).map(|(stage, ask)| Demand { stage: stage.to_owned(), ask }).collect();
-        Job::Claim { demand, touched, skip_locked: self.asked_skipping }
+        Job::Claim { demand, touched, skip_locked: self.asked_skipping, survey: self.asked_survey }
+    }
+
+    /// Whether the last claim looked what else waits.
+    pub(super) fn has_surveyed(&self) -> bool {
+        self.asked_survey
     }
 
     /// The claim took these rows and saw that; `top` is the greatest id given out so far.
@@ -104,6 +117,7 @@ impl Claims {
     pub(super) fn refused(&mut self, now: Micros, conflict: bool, chance: &mut Chance) {
         self.fair.not_claimed(now);
         self.wanted = true;
+        self.survey |= self.asked_survey;
         if conflict && !self.asked_skipping {
             self.skip_locked = true;
         } else {
@@ -116,6 +130,7 @@ impl Claims {
     pub(super) fn connected(&mut self) {
         self.not_before = 0;
         self.skip_locked = false;
+        self.survey = true;
         self.fair.reconnected();
         self.want();
     }

@@ -136,17 +136,22 @@ impl Machine {
                 fits(&[Kind::Lock]);
                 self.lock_later("another dispatcher works on this database; there may be only one");
             }
-            Reply::Rows { rows, notices, top, due_in } => {
+            Reply::Rows { rows, notices, top, due_in, unserved } => {
                 fits(&[Kind::Claim]);
-                self.upkeep.earliest(self.now, due_in);
+                if self.claims.has_surveyed() {
+                    self.sweeps.surveyed(self.now, due_in);
+                    self.unserved(unserved);
+                } else {
+                    self.sweeps.heard(self.now, due_in);
+                }
                 self.arrived(rows, &notices, top);
             }
-            Reply::Swept { moved, due_in } => {
+            Reply::Swept { rows, more, due_in } => {
                 fits(&[Kind::Sweep]);
-                self.upkeep.swept(self.now, moved, due_in);
-                if moved > 0 {
-                    self.claims.expose(self.now);
+                for (_, id) in &rows {
+                    self.claims.touch(*id);
                 }
+                self.sweeps.done(self.now, rows, more, due_in);
             }
             Reply::Config { stages, changes } => {
                 fits(&[Kind::Reread]);
@@ -188,6 +193,7 @@ impl Machine {
         self.jobs.lock_until = None;
         self.jobs.backoff.reset();
         self.upkeep.connected(self.now);
+        self.sweeps.connected(self.now);
         self.claims.connected();
     }
 
@@ -224,6 +230,7 @@ impl Machine {
             self.claims.want();
         }
         for (stage, Claimed { stage: name, row: claim, sender: _, strikes }) in placed {
+            self.sweeps.claimed(self.now, &name, claim.id);
             match stage {
                 Some(stage) if self.stop.is_none() && !self.stages[stage].is_removed() => {
                     let alone = self.strikes.take(claim.id) || strikes > 0;
@@ -238,6 +245,16 @@ impl Machine {
                 }
             }
         }
+    }
+
+    /// All stages without a section at which messages wait, and how many.
+    fn unserved(&mut self, stages: Vec<(String, u64)>) {
+        for (stage, count) in self.unserved.seen(stages) {
+            let text =
+                format!("{count} messages wait at stage {stage}, which has no section: nobody claims them");
+            self.log(Severity::Warning, None, text);
+        }
+        self.stats.unserved(self.unserved.count());
     }
 
     fn done(&mut self, kind: Kind) {
@@ -318,7 +335,7 @@ impl Machine {
                 "the reconcile of running rows"
             }
             Kind::Sweep => {
-                self.upkeep.sweep_refused(self.now, &mut self.chance);
+                self.sweeps.refused(self.now, &mut self.chance);
                 "the sweep of due rows"
             }
             Kind::Flush => {
@@ -369,6 +386,7 @@ impl Machine {
         self.writes.lost();
         self.upkeep.lost();
         self.reload.lost();
+        self.sweeps.lost();
         self.jobs.lock_until = None;
         let delay = self.jobs.backoff.next(&mut self.chance);
         self.jobs.link = Link::Down { retry_at: self.now.saturating_add(delay) };
@@ -390,11 +408,11 @@ impl Machine {
                 Some(if strays { Job::FindStrays { held } } else { Job::Reconcile { held } })
             }
             Kind::Sweep => {
-                self.upkeep.sweep_issued();
-                Some(Job::Sweep { limit: super::upkeep::SWEEP_LIMIT })
+                let rooms = self.rooms();
+                Some(self.sweeps.issue(rooms))
             }
             Kind::Claim => {
-                self.upkeep.claim_issued();
+                self.sweeps.since_claim = false;
                 let capacities = self.capacities();
                 let names = self.stages.iter().map(|stage| stage.spec.name.as_str());
                 Some(self.claims.issue(self.now, &capacities, names))

@@ -19,7 +19,9 @@ mod reload;
 mod stats;
 mod stop;
 mod strike;
+mod sweep;
 mod turn;
+mod unserved;
 mod upkeep;
 mod verdict;
 mod withdraw;
@@ -57,12 +59,6 @@ pub struct StageSpec {
     pub queue_limit: u32,
     pub max_messages: u32,
     pub max_runtime: Micros,
-}
-
-impl StageSpec {
-    fn check(&self) {
-        assert!(self.parallelism > 0 && self.queue_limit > 0 && self.max_messages > 0, "an empty pool");
-    }
 }
 
 /// `[pepsi-dispatch]`, in microseconds.
@@ -121,6 +117,15 @@ pub struct Demand {
     pub ask: Ask,
 }
 
+/// What a sweep may move of one stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Due {
+    pub stage: String,
+    pub rows: u32,
+    /// None was left before this time, microseconds of the database's clock; None: it is not known.
+    pub since: Option<i64>,
+}
+
 /// What a strike was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blame {
@@ -140,8 +145,9 @@ pub enum Job {
     /// Which rows are running, but for these; nothing is changed. Reply: Strays.
     FindStrays { held: Vec<Claim> },
     /// Reply: Rows.
-    /// Of every stage, in their order; `touched` are rows to look up wherever they are.
-    Claim { demand: Vec<Demand>, touched: Vec<i64>, skip_locked: bool },
+    /// Of every stage, in their order; `touched` are rows to look up wherever they are; with `survey` the reply tells when the
+    /// first of all paused rows is due, and what waits at stages that were not asked for.
+    Claim { demand: Vec<Demand>, touched: Vec<i64>, skip_locked: bool, survey: bool },
     /// Reply: Done.
     Requeue { rows: Vec<Claim> },
     /// paused at its stage for `pause`, without a strike (database lost). Reply: Done.
@@ -152,8 +158,8 @@ pub enum Job {
     Condemn { row: Claim, strikes: u32, blame: Blame, error: String },
     /// failed, with dispatch_error, unless the worker wrote its own outcome already. Reply: Done.
     Fail { row: Claim, error: String },
-    /// Due paused rows back to pending, at most `limit`. Reply: Swept.
-    Sweep { limit: u32 },
+    /// Due paused rows back to pending. Reply: Swept.
+    Sweep { stages: Vec<Due> },
     /// Adds to the statistics, and counts which of `answered` are gone from the table. Reply: Done.
     Flush(Deltas),
     /// Unreferenced bodies, at most `limit`. Reply: Done.
@@ -171,6 +177,8 @@ pub struct Deltas {
     pub serialization_failures: u64,
     /// Ids answered since the last flush; those that are gone are the finished ones.
     pub answered: Vec<i64>,
+    /// Messages that wait at stages without a section, as last seen.
+    pub unserved: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -189,15 +197,20 @@ pub enum Reply {
     Locked,
     LockHeld,
     /// The rows that were claimed, what was seen of the others by stage, and the greatest id given out so far.
-    /// `due_in`: until the earliest paused row is due by the database's clock; None when none waits.
+    /// `due_in`: until the first of the touched rows is due that are paused, with a survey of all paused rows, by the
+    /// database's clock; None: there is none. `unserved`: of a survey, how many messages wait at which other stages.
     Rows {
         rows: Vec<Claimed>,
         notices: Vec<(String, Notice)>,
         top: i64,
         due_in: Option<Micros>,
+        unserved: Vec<(String, u64)>,
     },
+    /// The rows that are pending now, by stage; stages of which more is due, and from which time on; `due_in`: until the next
+    /// row of the other stages is due.
     Swept {
-        moved: u32,
+        rows: Vec<(String, i64)>,
+        more: Vec<(String, i64)>,
         due_in: Option<Micros>,
     },
     Strays(Vec<Stray>),
@@ -364,6 +377,8 @@ pub struct Machine {
     claims: claims::Claims,
     withdrawal: Option<withdraw::Withdrawal>,
     upkeep: upkeep::Upkeep,
+    sweeps: sweep::Sweeps,
+    unserved: unserved::Unserved,
     stats: stats::Stats,
     pressure: pressure::Pressure,
     strikes: strike::Suspects,
@@ -388,6 +403,8 @@ impl Machine {
             claims: claims::Claims::new(&settings, stages.len()),
             withdrawal: None,
             upkeep: upkeep::Upkeep::new(settings.stats_interval),
+            sweeps: sweep::Sweeps::new(),
+            unserved: unserved::Unserved::default(),
             stats: stats::Stats::new(settings.stats_interval),
             pressure: pressure::Pressure::new(parallelism),
             strikes: strike::Suspects::default(),
@@ -450,13 +467,6 @@ impl Machine {
     #[allow(dead_code)]
     pub fn fair(&self) -> &fair::Fair {
         &self.claims.fair
-    }
-
-    /// Where a stage is among them.
-    #[cfg(test)]
-    #[allow(dead_code)]
-    pub fn place(&self, stage: &str) -> Option<usize> {
-        self.stages.iter().position(|pool| pool.spec.name == stage)
     }
 
     /// It goes back to its stage without having run.

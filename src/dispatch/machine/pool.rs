@@ -117,6 +117,11 @@ impl Stage {
         !self.removed && self.cool_until.is_none() && self.live() < cap
     }
 
+    /// Messages are known to be short here.
+    pub(super) fn is_quick(&self) -> bool {
+        self.average.is_some_and(|average| average <= LONG)
+    }
+
     /// Where a row goes: to a worker of its own if it must be alone or messages take long here, else to the fullest
     /// pipeline that has a place, so that the others go cold.
     fn place(&self, row: &Row, cap: u32) -> Place {
@@ -126,7 +131,7 @@ impl Stage {
         };
         let up = |worker: &Worker| worker.state == State::Up;
         let spawn = self.may_spawn(cap);
-        if !row.alone && self.average.is_some_and(|average| average <= LONG) {
+        if !row.alone && self.is_quick() {
             // Of equals the oldest, which is the last that `max_by_key` sees when they come in reverse.
             let fullest = open().rev().max_by_key(|(_, worker)| (up(worker), worker.holds()));
             return match fullest {

@@ -112,7 +112,20 @@ impl Reload {
     }
 }
 
+impl StageSpec {
+    pub(super) fn check(&self) {
+        assert!(self.parallelism > 0 && self.queue_limit > 0 && self.max_messages > 0, "an empty pool");
+    }
+}
+
 impl Machine {
+    /// Where a stage is among them.
+    #[cfg(test)]
+    #[allow(dead_code)]
+    pub fn place(&self, stage: &str) -> Option<usize> {
+        self.stages.iter().position(|pool| pool.spec.name == stage)
+    }
+
     pub(super) fn config_changed(&mut self) {
         self.reload.want(self.now, true);
     }
@@ -136,6 +149,8 @@ impl Machine {
         for row in back {
             self.requeue(row);
         }
+        // Rows of a stage that is new may be due.
+        self.sweeps.connected(self.now);
         self.claims.want();
     }
 

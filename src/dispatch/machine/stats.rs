@@ -21,6 +21,9 @@ pub(super) struct Stats {
     failed: u64,
     serialization_failures: u64,
     answered: BTreeSet<i64>,
+    /// Messages at stages without a section, as last seen, and whether that figure is written.
+    unserved: u64,
+    unserved_written: bool,
     under_way: Option<Deltas>,
     last: Micros,
     not_before: Micros,
@@ -35,6 +38,8 @@ impl Stats {
             failed: 0,
             serialization_failures: 0,
             answered: BTreeSet::new(),
+            unserved: 0,
+            unserved_written: true,
             under_way: None,
             last: 0,
             not_before: 0,
@@ -87,13 +92,27 @@ impl Stats {
         self.serialization_failures += 1;
     }
 
+    /// So many messages wait at stages without a section.
+    pub(super) fn unserved(&mut self, count: u64) {
+        if self.unserved != count {
+            self.unserved = count;
+            self.unserved_written = false;
+        }
+    }
+
+    /// Whether anything would be lost at the end: also rows that were held at the last flush, and were to be asked about later.
     pub(super) fn is_dirty(&self) -> bool {
-        !self.stages.is_empty() || self.executed > 0 || self.failed > 0 || self.serialization_failures > 0
+        self.has_figures() || !self.answered.is_empty()
+    }
+
+    fn has_figures(&self) -> bool {
+        let counts = self.executed > 0 || self.failed > 0 || self.serialization_failures > 0;
+        !self.stages.is_empty() || counts || !self.unserved_written
     }
 
     /// From when a flush is wanted; `idle`: nothing is in any pipeline.
     pub(super) fn wish(&self, idle: bool) -> Option<Micros> {
-        if !self.is_dirty() {
+        if !self.has_figures() {
             return None;
         }
         let pause = if idle { IDLE_FLUSH.min(self.interval) } else { self.interval };
@@ -113,7 +132,9 @@ impl Stats {
             failed: std::mem::take(&mut self.failed),
             serialization_failures: std::mem::take(&mut self.serialization_failures),
             answered: std::mem::replace(&mut self.answered, again).into_iter().collect(),
+            unserved: self.unserved,
         };
+        self.unserved_written = true;
         self.under_way = Some(deltas.clone());
         deltas
     }
@@ -125,6 +146,7 @@ impl Stats {
     /// Nothing was written: the figures are added back.
     pub(super) fn refused(&mut self, now: Micros) {
         self.not_before = now.saturating_add(RETRY);
+        self.unserved_written = false;
         let Some(deltas) = self.under_way.take() else { return };
         for delta in deltas.stages {
             let sum = self.stage(&delta.stage);

@@ -4,6 +4,8 @@
 //! first that is due is issued, and the earliest is the deadline, so that the two cannot disagree.
 
 use super::jobs::Kind;
+use super::pool::Stage;
+use super::sweep::{Load, Room};
 use super::{Machine, Micros, Severity};
 
 /// The most rows that one claim asks of a stage: it bounds a statement, and the time of handing out what it brought.
@@ -78,6 +80,18 @@ impl Machine {
         all.map(|(index, stage)| stage.capacity(self.pressure.cap(index)).min(MOST_CLAIMED)).collect()
     }
 
+    /// How many due rows may be swept now, of each stage.
+    pub(super) fn rooms(&self) -> Vec<Room> {
+        let room = |(index, stage): (usize, &Stage)| {
+            let workers = self.pressure.cap(index);
+            let places = workers.saturating_mul(stage.spec.queue_limit);
+            let held = u32::try_from(stage.rows().count()).unwrap_or(u32::MAX);
+            let load = Load { workers, places, held, is_quick: stage.is_quick() };
+            self.sweeps.room(self.now, &stage.spec.name, load)
+        };
+        self.stages.iter().enumerate().filter(|(_, stage)| !stage.is_removed()).map(room).collect()
+    }
+
     fn wishes(&self) -> [Wish; 8] {
         if let Some(stop) = &self.stop {
             return if stop.database { self.last_wishes() } else { [None; 8] };
@@ -89,9 +103,9 @@ impl Machine {
         let claim = if may_claim { self.claims.wish(&self.capacities()) } else { None };
         let idle = self.writes.is_empty() && self.stages.iter().all(super::pool::Stage::is_idle);
         let claim = claim.map(|at| (Kind::Claim, at.max(self.reload.claims_from())));
-        let sweep = self.upkeep.sweep_wish().map(|at| (Kind::Sweep, at));
+        let sweep = self.sweeps.wish(&self.rooms()).map(|at| (Kind::Sweep, at));
         // Many sweeps in a row let the claims in between.
-        let (first, second) = if self.upkeep.swept { (claim, sweep) } else { (sweep, claim) };
+        let (first, second) = if self.sweeps.since_claim { (claim, sweep) } else { (sweep, claim) };
         [
             // A worker stands still meanwhile.
             self.withdrawal_wish(),

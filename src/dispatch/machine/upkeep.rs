@@ -1,17 +1,13 @@
-//! Work on the queue as a whole: the reconcile of running rows (D2, D7) and the search for strays, the sweep of due rows (E7), and the bodies
-//! that no row references (K4). All of it is timing; what a row owes is not decided here.
+//! Work on the queue as a whole: the reconcile of running rows (D2, D7) and the search for strays, and the bodies that no row
+//! references (K4). All of it is timing; what a row owes is not decided here.
 
 use super::Micros;
 use super::chance::{Backoff, Chance};
 
-/// Due rows moved in one sweep (E7: bounded steps).
-pub(super) const SWEEP_LIMIT: u32 = 1000;
 /// Bodies deleted in one go (K4).
 pub(super) const BODIES_LIMIT: u32 = 10_000;
 /// A reconcile that a misbehaving worker asks for comes no sooner than this after the last one.
 const RECONCILE_GAP: Micros = 1_000_000;
-/// A sweep that moved nothing is not repeated sooner, whatever it says of the next due row.
-const SWEEP_GAP: Micros = 50_000;
 const RETRY: Micros = 1_000_000;
 const LONGEST_RETRY: Micros = 30_000_000;
 
@@ -23,10 +19,6 @@ pub(super) struct Upkeep {
     /// Since this connection was made a reconcile was done. Before, a crash of the server may have forgotten claims, and a
     /// new claim could give out a number that a worker holds (D4).
     reconciled: bool,
-    sweep_at: Option<Micros>,
-    sweep_not_before: Micros,
-    /// There was a sweep since the last claim: a claim that waits goes first now.
-    pub(super) swept: bool,
     bodies_at: Option<Micros>,
     backoff: Backoff,
 }
@@ -38,9 +30,6 @@ impl Upkeep {
             reconcile_at: None,
             reconcile_last: 0,
             reconciled: false,
-            sweep_at: None,
-            sweep_not_before: 0,
-            swept: false,
             bodies_at: None,
             backoff: Backoff::new(RETRY, LONGEST_RETRY),
         }
@@ -50,28 +39,20 @@ impl Upkeep {
         self.reconcile_at
     }
 
-    pub(super) fn sweep_wish(&self) -> Option<Micros> {
-        self.sweep_at.map(|at| at.max(self.sweep_not_before))
-    }
-
     pub(super) fn bodies_wish(&self) -> Option<Micros> {
         self.bodies_at
     }
 
-    /// A new connection: rows may be running that nobody holds, and paused rows may be due.
+    /// A new connection: rows may be running that nobody holds.
     pub(super) fn connected(&mut self, now: Micros) {
         self.reconcile_at = Some(now);
         self.reconciled = false;
-        self.sweep_at = Some(now);
-        self.sweep_not_before = 0;
-        self.swept = false;
         self.backoff.reset();
     }
 
     /// The connection is gone, and with it whatever job was under way.
     pub(super) fn lost(&mut self) {
         self.reconcile_at = None;
-        self.sweep_at = None;
     }
 
     /// A worker broke the protocol or died: an answer may have been taken for another row's, which is then running
@@ -89,24 +70,9 @@ impl Upkeep {
         self.reconcile_at.get_or_insert(tick);
     }
 
-    /// The earliest due row by the database's clock, or none. A row that was paused since is in the next claim's reply,
-    /// as whatever paused it is a wake.
-    pub(super) fn earliest(&mut self, now: Micros, due_in: Option<Micros>) {
-        self.sweep_at = due_in.map(|pause| now.saturating_add(pause));
-    }
-
     pub(super) fn reconcile_issued(&mut self, now: Micros) {
         self.reconcile_at = None;
         self.reconcile_last = now;
-    }
-
-    pub(super) fn sweep_issued(&mut self) {
-        self.sweep_at = None;
-        self.swept = true;
-    }
-
-    pub(super) fn claim_issued(&mut self) {
-        self.swept = false;
     }
 
     pub(super) fn bodies_issued(&mut self) {
@@ -122,22 +88,7 @@ impl Upkeep {
         self.backoff.reset();
     }
 
-    pub(super) fn swept(&mut self, now: Micros, moved: u32, due_in: Option<Micros>) {
-        self.earliest(now, due_in);
-        if moved >= SWEEP_LIMIT {
-            self.sweep_at = Some(now);
-        }
-        if moved == 0 {
-            self.sweep_not_before = now.saturating_add(SWEEP_GAP);
-        }
-    }
-
     pub(super) fn reconcile_refused(&mut self, now: Micros, chance: &mut Chance) {
         self.reconcile_at = Some(now.saturating_add(self.backoff.next(chance)));
-    }
-
-    pub(super) fn sweep_refused(&mut self, now: Micros, chance: &mut Chance) {
-        self.sweep_not_before = now.saturating_add(self.backoff.next(chance));
-        self.sweep_at = Some(self.sweep_not_before);
     }
 }

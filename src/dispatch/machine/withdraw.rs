@@ -178,7 +178,7 @@ impl Machine {
                 let is_stuck = |worker: &Worker| {
                     worker.stuck_from(0).is_some() && worker.sent.front().map(|row| row.claim) == Some(*head)
                 };
-                let goes_on = worker.is_some_and(is_stuck) && self.stop.is_none() && is_up;
+                let goes_on = worker.is_some_and(is_stuck) && is_up;
                 !goes_on || self.now >= since.saturating_add(HALT_LIMIT)
             }
             Phase::Writing(_) => false,

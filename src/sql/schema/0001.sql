@@ -86,12 +86,6 @@ END
 $$;
 COMMENT ON FUNCTION pepsi.sender_key(jsonb, text, text[]) IS 'Whose turn a message counts as (requirement F1); never null, never fails';
 
--- Each claim computes with the earliest of these times: one that no difference can be taken of would stop every stage.
-CREATE FUNCTION pepsi.is_ordinary(moment timestamptz) RETURNS boolean
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN moment >= '0001-01-01 00:00:00+00' AND moment < '10000-01-01 00:00:00+00';
-COMMENT ON FUNCTION pepsi.is_ordinary(timestamptz) IS 'Whether this is a time of the years 1 to 9999; infinity is not';
-
 CREATE TYPE pepsi.queue_status AS ENUM ('pending', 'running', 'paused', 'failed', 'timeout');
 COMMENT ON TYPE pepsi.queue_status IS
     'pending: may be claimed. running: claimed. paused: until its timeout, without one until a person acts. '
@@ -115,6 +109,9 @@ COMMENT ON COLUMN pepsi.workqueue_body.body IS 'All octets behind the empty line
 -- Everything that is indexed has the collation C: an update of the operating system's locales breaks none of the indexes, and
 -- comparing is cheap.
 --
+-- Times are of the years 1 to 9999: the dispatcher computes with them, and infinity has no difference to now.
+-- What is checked is written out: a function would be expanded anew by every statement.
+--
 -- Columns of fixed width first: no padding. Each change of status writes the whole row anew, and its entries in every
 -- index whose condition holds (status stands in their conditions, so no update is heap-only). So: few indexes; headers out of
 -- line where the row would be more than 2 kB (PostgreSQL moves nothing out of a smaller one, whatever toast_tuple_target says;
@@ -124,8 +121,8 @@ CREATE TABLE pepsi.workqueue (
     workqueue_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     claims bigint NOT NULL DEFAULT 0 CHECK (claims BETWEEN 0 AND 4611686018427387904),
     body_id bigint REFERENCES pepsi.workqueue_body (body_id),
-    received_at timestamptz NOT NULL DEFAULT now() CHECK (pepsi.is_ordinary(received_at)),
-    timeout timestamptz CHECK (pepsi.is_ordinary(timeout)),
+    received_at timestamptz NOT NULL DEFAULT now() CHECK (received_at >= '0001-01-01 00:00:00+00' AND received_at < '10000-01-01 00:00:00+00'),
+    timeout timestamptz CHECK (timeout >= '0001-01-01 00:00:00+00' AND timeout < '10000-01-01 00:00:00+00'),
     status pepsi.queue_status NOT NULL DEFAULT 'pending',
     stage text COLLATE "C" NOT NULL DEFAULT 'init' CHECK (octet_length(stage) BETWEEN 1 AND 200),
     token text COLLATE "C" CHECK (octet_length(token) BETWEEN 1 AND 200),
@@ -168,12 +165,12 @@ CREATE UNIQUE INDEX workqueue_token ON pepsi.workqueue (token) WHERE token IS NO
 CREATE INDEX workqueue_pending ON pepsi.workqueue (stage, workqueue_id) WHERE status = 'pending';
 CREATE INDEX workqueue_fair ON pepsi.workqueue (stage, sender_key, workqueue_id) WHERE status = 'pending';
 CREATE INDEX workqueue_running ON pepsi.workqueue (workqueue_id) WHERE status = 'running';
-CREATE INDEX workqueue_due ON pepsi.workqueue (timeout) WHERE status = 'paused' AND timeout IS NOT NULL;
+CREATE INDEX workqueue_due ON pepsi.workqueue (stage, timeout) WHERE status = 'paused' AND timeout IS NOT NULL;
 CREATE INDEX workqueue_body_ref ON pepsi.workqueue (body_id) WHERE body_id IS NOT NULL;
 COMMENT ON INDEX pepsi.workqueue_pending IS 'Claims: the oldest rows of a stage';
 COMMENT ON INDEX pepsi.workqueue_fair IS 'Fair claims: the senders that wait at a stage, and the oldest rows of each';
 COMMENT ON INDEX pepsi.workqueue_running IS 'Reconciling after a start or a reconnect';
-COMMENT ON INDEX pepsi.workqueue_due IS 'Sweeping paused rows that are due';
+COMMENT ON INDEX pepsi.workqueue_due IS 'Sweeping paused rows that are due, stage by stage';
 COMMENT ON INDEX pepsi.workqueue_body_ref IS 'Whether a body is still in use';
 
 -- lz4 costs next to nothing and halves what is written; servers are built with it as a rule, not always.
@@ -206,7 +203,8 @@ CREATE TABLE pepsi.dispatch_stats (
     stages_executed bigint NOT NULL DEFAULT 0,
     messages_finished bigint NOT NULL DEFAULT 0,
     messages_failed bigint NOT NULL DEFAULT 0,
-    serialization_failures bigint NOT NULL DEFAULT 0
+    serialization_failures bigint NOT NULL DEFAULT 0,
+    unserved bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 INSERT INTO pepsi.dispatch_stats DEFAULT VALUES;
 COMMENT ON TABLE pepsi.dispatch_stats IS 'Of the whole pipeline, since installation: one row';
@@ -215,6 +213,8 @@ COMMENT ON COLUMN pepsi.dispatch_stats.stages_executed IS 'Passes of a worker; a
 COMMENT ON COLUMN pepsi.dispatch_stats.messages_finished IS 'Messages that left the queue';
 COMMENT ON COLUMN pepsi.dispatch_stats.messages_failed IS 'Messages that became failed or timeout; zero in a healthy run';
 COMMENT ON COLUMN pepsi.dispatch_stats.serialization_failures IS 'Serialization failures and deadlocks met; zero in a healthy run';
+COMMENT ON COLUMN pepsi.dispatch_stats.unserved IS
+    'Messages that wait at stages without a section, as the dispatcher last saw them; at most 1000 of a stage are counted';
 
 CREATE TABLE pepsi.config_override (
     scope text COLLATE "C" NOT NULL CHECK (octet_length(scope) <= 400 AND (scope = 'global' OR scope LIKE 'domain:_%' OR scope LIKE 'address:_%')),

@@ -1,4 +1,4 @@
--- The fair claim (requirements W3, F3, F6, F7, F8): which waiting rows fill the stages' spare capacity, and the write that
+-- The fair claim (requirements W3, W7, F3, F6, F7, F8): which waiting rows fill the stages' spare capacity, and the write that
 -- takes them. docs/fairness.md tells the algorithm; the model that this must agree with is `choose` in
 -- src/dispatch/machine/fair/choose.rs.
 --
@@ -10,9 +10,10 @@
 
 -- What a claim would take, and what it sees on its way. Reads only; runs under the settings of workqueue_claim_fair.
 -- Arguments as there; `excluded`: ids that are passed over.
--- Returns, in any order: take - the rows of a stage to take, as `ids`; seen - a row that waits and is not taken; floor - the oldest row of a stage that
--- is not taken, missing where all were; mark - where the next reading of new rows begins, missing where there were none;
--- cursor - the last sender visited, missing where no more may follow.
+-- Returns, in any order: take - the rows of a stage to take, as `ids`; seen - a row that waits and is not taken; floor - the
+-- oldest row of a stage that is not taken, missing where all were; mark - where the next reading of new rows begins, missing
+-- where there were none; cursor - the last sender visited, missing where no more may follow; due - the microseconds until the
+-- first of the touched rows is due that are paused at one of the stages, missing without such a row.
 CREATE OR REPLACE FUNCTION pepsi.workqueue_look_fair(
     stages text[], capacities integer[], fifo_slots integer[], averages_us bigint[], floors bigint[], marks bigint[],
     visits integer[], cursors text[], unlisted_us bigint[],
@@ -26,7 +27,7 @@ DECLARE
     fresh_limit CONSTANT integer := 32;
     -- The greatest id there can be: the end of a stage's range.
     last_id CONSTANT bigint := 9223372036854775807;
-    moved_ids bigint[] := '{}'; moved_stages text[]; moved_senders text[];
+    moved_ids bigint[] := '{}'; moved_stages text[]; moved_senders text[]; first_due timestamptz;
     this text COLLATE "C"; capacity integer; slots integer; average bigint; bottom bigint;
     -- The stage's oldest rows, one more than its capacity; of these the first go to the FIFO slots.
     old_ids bigint[]; old_senders text[]; fifo_ids bigint[];
@@ -41,11 +42,17 @@ DECLARE
     place integer; last_place integer;
 BEGIN
     IF cardinality(touched) > 0 THEN
-        SELECT coalesce(array_agg(w.workqueue_id), '{}'), array_agg(w.stage), array_agg(w.sender_key)
-        INTO moved_ids, moved_stages, moved_senders
+        SELECT coalesce(array_agg(w.workqueue_id) FILTER (WHERE w.status = 'pending'), '{}'),
+               array_agg(w.stage) FILTER (WHERE w.status = 'pending'),
+               array_agg(w.sender_key) FILTER (WHERE w.status = 'pending'),
+               min(w.timeout) FILTER (WHERE w.status = 'paused')
+        INTO moved_ids, moved_stages, moved_senders, first_due
         FROM pepsi.workqueue w
-        WHERE w.workqueue_id = ANY (touched) AND (w.status = 'pending') IS TRUE AND w.stage = ANY (stages)
-          AND w.workqueue_id <> ALL (excluded);
+        WHERE w.workqueue_id = ANY (touched) AND w.stage = ANY (stages) AND w.workqueue_id <> ALL (excluded);
+        IF first_due IS NOT NULL THEN
+            kind := 'due'; id := extract(epoch FROM first_due - now()) * 1000000;
+            RETURN NEXT;
+        END IF;
         kind := 'seen';
         FOR j IN 1 .. cardinality(moved_ids) LOOP
             id := moved_ids[j]; at_stage := moved_stages[j]; sender := moved_senders[j];
@@ -226,6 +233,73 @@ COMMENT ON FUNCTION pepsi.workqueue_look_fair(
     integer[], text[], bigint[], bigint[], integer[], bigint[], bigint[]
 ) IS 'Which rows a fair claim takes, and what it sees of the others';
 
+-- What a claim looks at now and then: when the first paused row of these stages is due, and what waits at others. The rows of a
+-- stage that was not asked for are never taken. Its name is found between two of those that were, by a probe of each index:
+-- what has passed at those is not read.
+-- Returns: due - the microseconds until then, missing when no row is paused with a time; unserved - such a stage, and in `id` how
+-- many of its rows are pending, or paused and due.
+CREATE OR REPLACE FUNCTION pepsi.workqueue_survey(stages text[]) RETURNS TABLE (kind text, at_stage text, id bigint)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog
+AS $$
+DECLARE
+    -- At most so many stages are told of, and so many rows counted of each.
+    most_stages CONSTANT integer := 100;
+    most_rows CONSTANT integer := 1000;
+    -- Behind every name of a stage, which has at most 200 octets.
+    last_name CONSTANT text COLLATE "C" := repeat(U&'\+10FFFF', 51);
+    known text[]; above text COLLATE "C"; below text COLLATE "C"; found_stages integer := 0;
+BEGIN
+    SELECT extract(epoch FROM min(f.timeout) - now()) * 1000000 INTO id
+    FROM unnest(stages) AS s (stage) CROSS JOIN LATERAL (
+        SELECT w.timeout
+        FROM pepsi.workqueue w
+        WHERE w.status = 'paused' AND w.timeout IS NOT NULL AND w.stage = s.stage
+        ORDER BY w.stage, w.timeout
+        LIMIT 1
+    ) AS f;
+    IF id IS NOT NULL THEN
+        kind := 'due';
+        RETURN NEXT;
+    END IF;
+
+    kind := 'unserved';
+    SELECT array_agg(s.stage ORDER BY s.stage COLLATE "C") INTO known FROM unnest(stages) AS s (stage);
+    FOR i IN 0 .. coalesce(cardinality(known), 0) LOOP
+        above := coalesce(known[i], '');
+        below := coalesce(known[i + 1], last_name);
+        LOOP
+            SELECT min(f.stage) INTO above
+            FROM (
+                (SELECT w.stage FROM pepsi.workqueue w
+                 WHERE w.status = 'pending' AND w.stage > above AND w.stage < below
+                 ORDER BY w.stage, w.workqueue_id LIMIT 1)
+                UNION ALL
+                (SELECT w.stage FROM pepsi.workqueue w
+                 WHERE w.status = 'paused' AND w.timeout IS NOT NULL AND w.stage > above AND w.stage < below
+                 ORDER BY w.stage, w.timeout LIMIT 1)
+            ) AS f;
+            EXIT WHEN above IS NULL OR found_stages >= most_stages;
+            SELECT count(*) INTO id
+            FROM (
+                (SELECT FROM pepsi.workqueue w
+                 WHERE w.status = 'pending' AND (w.stage, w.workqueue_id) >= (above, 0) AND w.stage <= above
+                 ORDER BY w.stage, w.workqueue_id LIMIT most_rows)
+                UNION ALL
+                (SELECT FROM pepsi.workqueue w
+                 WHERE w.status = 'paused' AND w.timeout IS NOT NULL AND w.stage = above AND w.timeout <= now()
+                 ORDER BY w.stage, w.timeout LIMIT most_rows)
+            ) AS f;
+            IF id > 0 THEN
+                found_stages := found_stages + 1;
+                at_stage := above;
+                RETURN NEXT;
+            END IF;
+        END LOOP;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION pepsi.workqueue_survey(text[]) IS 'When the first paused row is due, and what waits at stages that nobody serves';
+
 -- The one pending-to-running write, for all stages at once.
 -- One element a stage: stages; capacities - at most so many rows; fifo_slots - of which so many go to the oldest rows, all of
 -- them when scheduling is not to be fair; averages_us - time of a message, at least 1; floors - the smallest id worth
@@ -236,14 +310,14 @@ COMMENT ON FUNCTION pepsi.workqueue_look_fair(
 -- of its rows to read.
 -- touched: ids that changed their place since the last claim, wherever they are now.
 -- skip_locked: rows that somebody has locked are passed over (after a claim that waited too long for one).
--- Returns `claimed` rows, the notices of workqueue_look_fair (all but `take`), and one row `end`: workqueue_id has the
--- microseconds until the earliest paused row is due (null: none waits, negative: overdue), claims the greatest id given out
--- so far.
+-- survey: what workqueue_survey tells is told too.
+-- Returns `claimed` rows, the notices of workqueue_look_fair (all but `take`) and of workqueue_survey, with `id` as
+-- workqueue_id, and one row `end`, whose claims is the greatest id given out so far.
 CREATE OR REPLACE FUNCTION pepsi.workqueue_claim_fair(
     stages text[], capacities integer[], fifo_slots integer[], averages_us bigint[], floors bigint[], marks bigint[],
     visits integer[], cursors text[], unlisted_us bigint[],
     sender_stages integer[], senders text[], leads_us bigint[], sender_floors bigint[], sender_rows integer[],
-    touched bigint[], skip_locked boolean
+    touched bigint[], skip_locked boolean, survey boolean
 ) RETURNS TABLE (kind text, stage text, workqueue_id bigint, claims bigint, sender_key text, strikes integer)
     LANGUAGE plpgsql SET search_path = pg_catalog
     SET plan_cache_mode = force_generic_plan SET jit = off
@@ -296,14 +370,15 @@ BEGIN
             CASE WHEN jsonb_typeof(w.state -> 'strikes') = 'number'
                 THEN least(greatest(trunc((w.state ->> 'strikes')::numeric), 0), 1000)::integer ELSE 0 END;
     END IF;
-    SELECT (extract(epoch FROM min(w.timeout) - now()) * 1000000)::bigint INTO workqueue_id
-    FROM pepsi.workqueue w WHERE w.status = 'paused' AND w.timeout IS NOT NULL;
-    kind := 'end'; stage := NULL; sender_key := NULL;
+    IF survey THEN
+        RETURN QUERY SELECT s.kind, s.at_stage, s.id, NULL::bigint, NULL, NULL::integer FROM pepsi.workqueue_survey(stages) AS s;
+    END IF;
+    kind := 'end'; stage := NULL; workqueue_id := NULL; sender_key := NULL;
     claims := coalesce(pg_sequence_last_value('pepsi.workqueue_workqueue_id_seq'), 0);
     RETURN NEXT;
 END
 $$;
 COMMENT ON FUNCTION pepsi.workqueue_claim_fair(
     text[], integer[], integer[], bigint[], bigint[], bigint[], integer[], text[], bigint[],
-    integer[], text[], bigint[], bigint[], integer[], bigint[], boolean
+    integer[], text[], bigint[], bigint[], integer[], bigint[], boolean, boolean
 ) IS 'Claims waiting rows of all stages, fairly by sender; see docs/fairness.md';
