@@ -30,6 +30,9 @@ struct Goal {
     most: f64,
 }
 
+/// What measures some of the goals.
+type Part = fn(&Postgres, &mut Vec<Goal>);
+
 fn main() -> ExitCode {
     let settings = [("shared_buffers", "512MB"), ("max_wal_size", "4GB")];
     let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
@@ -37,8 +40,7 @@ fn main() -> ExitCode {
     let mut goals = Vec::new();
     println!("capacity {CAPACITY}, {CLAIMS} claims a line; microseconds");
     let only = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
-    let parts: [(&str, fn(&Postgres, &mut Vec<Goal>)); 3] =
-        [("depth", depth), ("senders", senders), ("snapshot", snapshot)];
+    let parts: [(&str, Part); 3] = [("depth", depth), ("senders", senders), ("snapshot", snapshot)];
     for (_, part) in parts.iter().filter(|(name, _)| only.as_ref().is_none_or(|only| only == name)) {
         part(&server, &mut goals);
     }
