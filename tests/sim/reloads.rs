@@ -217,15 +217,15 @@ impl World {
     fn reloaded(&mut self, stages: &[StageSpec]) {
         let find = |name: &String| stages.iter().find(|spec| spec.name == *name).cloned();
         let read: Vec<Option<StageSpec>> = self.names.iter().map(find).collect();
-        for stage in 0..read.len() {
+        for (stage, new) in read.iter().enumerate() {
             let live = self.processes.values().filter(|process| process.stage == stage).count();
-            match (&self.life.reload.read.0[stage], &read[stage]) {
+            match (&self.life.reload.read.0[stage], new) {
                 (None, Some(_)) => self.note("reload: stage added"),
                 (Some(_), None) => self.note("reload: stage removed"),
-                (Some(old), Some(new)) if old != new => self.note("reload: stage edited"),
+                (Some(old), Some(spec)) if old != spec => self.note("reload: stage edited"),
                 (Some(_), Some(_)) | (None, None) => {}
             }
-            if read[stage].as_ref().is_some_and(|spec| live > spec.parallelism as usize) {
+            if new.as_ref().is_some_and(|spec| live > spec.parallelism as usize) {
                 self.note("reload: fewer workers allowed than there are");
             }
             if self.now < self.life.cooling[stage] {
