@@ -14,6 +14,12 @@ pub fn database_url(conf: &Conf) -> Result<String, ConfError> {
     Ok(given.filter(|url| !url.is_empty()).unwrap_or_else(|| "postgres:///pepsi".into()))
 }
 
+/// Whether a program of this release reads the section of that name (lower case).
+pub fn is_known_section(name: &str) -> bool {
+    let whole = ["paths", "pepsi", "pepsi-postgres", "pepsi-dispatch", "pepsi-sendmail"];
+    whole.contains(&name) || name.starts_with("stage-")
+}
+
 /// Lays rows of `config_override` (section, option, value) over the file, those of the stages and of `[pepsi]`.
 pub fn overlay(conf: &mut Conf, rows: &[(String, String, String)]) {
     for (section, option, value) in rows {

@@ -23,6 +23,14 @@ pub struct Loaded {
     pub path: PathBuf,
 }
 
+/// Why a configuration file is of no use.
+pub enum Unusable {
+    /// It is not there, or may not be read: nothing is known of what it says.
+    Unreadable(String),
+    /// What it says does not parse.
+    Malformed(String),
+}
+
 /// Reads `explicit`, or else $PEPSI_CONFIG where it is set, or else the first that exists of ~/.config/pepsi.conf and
 /// /etc/pepsi/pepsi.conf. The error is one line that names file and line, or the places that were searched.
 pub fn load_config(explicit: Option<&Path>) -> Result<Loaded, String> {
@@ -35,9 +43,19 @@ pub fn load_config(explicit: Option<&Path>) -> Result<Loaded, String> {
         return Err("the name of the configuration file is empty".into());
     }
     let path = std::path::absolute(&path).map_err(|error| cannot_read(&path, &error))?;
+    match read_config(&path) {
+        Ok(conf) => Ok(Loaded { conf, path }),
+        Err(Unusable::Unreadable(error) | Unusable::Malformed(error)) => Err(error),
+    }
+}
+
+/// Reads that file. The error is one line.
+pub fn read_config(path: &Path) -> Result<Conf, Unusable> {
+    let malformed = |error: conf::ConfError| Unusable::Malformed(error.to_string());
     let name = path.to_string_lossy();
-    let bytes = read_bytes(&path, MAX_CONFIG).map_err(|error| cannot_read(&path, &error))?;
-    let text = conf::decode(&name, bytes).map_err(|error| error.to_string())?;
+    let bytes = read_bytes(path, MAX_CONFIG);
+    let bytes = bytes.map_err(|error| Unusable::Unreadable(cannot_read(path, &error)))?;
+    let text = conf::decode(&name, bytes).map_err(malformed)?;
     let sources = Sources {
         variable: &|name| std::env::var(name).ok(),
         inline: &|name| {
@@ -45,8 +63,7 @@ pub fn load_config(explicit: Option<&Path>) -> Result<Loaded, String> {
             conf::decode(name, bytes).map_err(|error| error.to_string())
         },
     };
-    let conf = Conf::parse(&name, &text, &sources).map_err(|error| error.to_string())?;
-    Ok(Loaded { conf, path })
+    Conf::parse(&name, &text, &sources).map_err(malformed)
 }
 
 fn places(home: Option<&Path>) -> Vec<PathBuf> {

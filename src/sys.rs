@@ -82,9 +82,11 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
 static SIGNAL_PIPE: AtomicI32 = AtomicI32::new(-1);
 static CHILD_ENDED: AtomicBool = AtomicBool::new(false);
 static TERMINATIONS: AtomicU32 = AtomicU32::new(0);
+static RELOAD: AtomicBool = AtomicBool::new(false);
 static FROZEN_ALARM: AtomicBool = AtomicBool::new(false);
 
-/// The signals SIGCHLD (of a child that ended, or stopped), SIGTERM, SIGINT and SIGHUP (a terminal that closed) of this process, turned into input of a descriptor.
+/// The signals SIGCHLD (of a child that ended, or stopped), SIGTERM, SIGINT and SIGHUP of this process, turned into input of a
+/// descriptor.
 pub struct Signals {
     wake: PipeReader,
 }
@@ -93,8 +95,10 @@ pub struct Signals {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caught {
     pub child: bool,
-    /// How many SIGTERM, SIGINT and SIGHUP.
+    /// How many SIGTERM and SIGINT.
     pub terminate: u32,
+    /// SIGHUP.
+    pub reload: bool,
 }
 
 impl Signals {
@@ -129,6 +133,7 @@ impl Signals {
         Caught {
             child: CHILD_ENDED.swap(false, Ordering::SeqCst),
             terminate: TERMINATIONS.swap(0, Ordering::SeqCst),
+            reload: RELOAD.swap(false, Ordering::SeqCst),
         }
     }
 }
@@ -141,6 +146,8 @@ extern "C" fn on_signal(signal: libc::c_int) {
         let errno = *libc::__errno_location();
         if signal == libc::SIGCHLD {
             CHILD_ENDED.store(true, Ordering::SeqCst);
+        } else if signal == libc::SIGHUP {
+            RELOAD.store(true, Ordering::SeqCst);
         } else {
             TERMINATIONS.fetch_add(1, Ordering::SeqCst);
             // Only the first: a stream of signals must not put the end off for ever.

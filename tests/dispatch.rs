@@ -13,6 +13,8 @@ mod life;
 #[path = "dispatch/proxy.rs"]
 #[allow(dead_code)]
 mod proxy;
+#[path = "dispatch/reload.rs"]
+mod reload;
 #[path = "dispatch/withdraw.rs"]
 mod withdraw;
 #[path = "dispatch/workers.rs"]

@@ -29,6 +29,10 @@ mod mutants;
 mod prng;
 #[path = "sim/process.rs"]
 mod process;
+#[path = "sim/reload.rs"]
+mod reload;
+#[path = "sim/reloads.rs"]
+mod reloads;
 #[path = "sim/runs.rs"]
 mod runs;
 #[path = "sim/sequences.rs"]

@@ -8,7 +8,6 @@
 use super::machine::{Claim, Event, Exit, WorkerId};
 use crate::proto::line::{Lines, Output, encode_id, parse_output};
 use crate::{Level, log, sys};
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -42,14 +41,6 @@ pub struct Launcher {
     environment: Vec<(OsString, OsString)>,
     /// Where a program's name without a slash is searched.
     path: OsString,
-    programs: BTreeMap<String, Program>,
-}
-
-/// What runs for a stage, and the most ids that one worker of it is handed at once.
-#[derive(Clone, Debug)]
-pub struct Program {
-    pub name: String,
-    pub queue_limit: u32,
 }
 
 /// How far its output was read.
@@ -93,22 +84,23 @@ pub struct Child {
 
 impl Launcher {
     /// `variables` are the dispatcher's own; the workers get those that requirement P7 names.
-    pub fn new(
-        config: PathBuf,
-        programs: BTreeMap<String, Program>,
-        variables: impl Iterator<Item = (OsString, OsString)>,
-    ) -> Launcher {
+    pub fn new(config: PathBuf, variables: impl Iterator<Item = (OsString, OsString)>) -> Launcher {
         let mut environment: Vec<(OsString, OsString)> =
             variables.filter(|(name, _)| is_handed_down(name)).collect();
         let path = environment.iter().find(|(name, _)| name == "PATH");
         let path = path.map(|(_, value)| value.clone()).unwrap_or_default();
         environment.push(("PEPSI_LOG".into(), crate::log_level().name().into()));
-        Launcher { config, environment, path, programs }
+        Launcher { config, environment, path }
     }
 
-    /// Starts `PROGRAM -c FILE worker` for `stage`, one that we know. The error is one line.
-    pub fn spawn(&self, worker: WorkerId, stage: &str) -> Result<Child, String> {
-        let Program { name: program, queue_limit } = &self.programs[stage];
+    /// Starts `PROGRAM -c FILE worker` for `stage`; it is handed at most `queue_limit` ids at once. The error is one line.
+    pub fn spawn(
+        &self,
+        worker: WorkerId,
+        stage: &str,
+        program: &str,
+        queue_limit: u32,
+    ) -> Result<Child, String> {
         let file = find_program(program, &self.path)
             .ok_or_else(|| format!("cannot start {program}: no such program on PATH"))?;
         let mut command = Command::new(file);
@@ -123,7 +115,7 @@ impl Launcher {
             pid: spawned.pid,
             input: spawned.stdin,
             unsent: Vec::new(),
-            room: LONGEST_ID * *queue_limit as usize,
+            room: LONGEST_ID * queue_limit as usize,
             closing: false,
             input_broke: false,
             output: spawned.stdout,

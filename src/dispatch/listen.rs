@@ -9,6 +9,7 @@
 
 use super::machine::fair::Notice;
 use super::machine::{Blame, Claim, Deltas, Demand, Due, Event, Fault, Job, Reply};
+use super::reread::Configuration;
 use crate::sql::claim::{Claimed, Claims, Listed, Sight, Want};
 use crate::sql::queue::{Backend, Channel, DueRows, Held, Lock, StageCount, Stray, Swept};
 use crate::sql::{Db, Error, Purpose};
@@ -35,7 +36,8 @@ struct Live {
 }
 
 impl Link {
-    /// The first connection, its schema checked. An error here is the operator's to mend.
+    /// The first connection, its schema checked, and listening: what is read over it later is either read as it is from
+    /// then on, or its change is heard of. An error here is the operator's to mend.
     pub fn open(url: &str, program: &'static str) -> Result<Link, Error> {
         let mut link = Link { url: url.to_owned(), program, live: None, holder: None };
         link.bounded(Link::connect)?;
@@ -64,26 +66,37 @@ impl Link {
     }
 
     /// Its descriptor is ready: takes what came. `hung_up`: the server has closed its side.
-    pub fn take_ready(&mut self, hung_up: bool) -> Option<Event> {
-        let polled = self.live.as_mut()?.db.poll_notifications();
+    pub fn take_ready(&mut self, hung_up: bool) -> Vec<Event> {
+        let Some(live) = &mut self.live else { return Vec::new() };
+        let polled = live.db.poll_notifications();
         match polled {
             // Else the descriptor would be ready for ever.
-            Ok(_) if hung_up => Some(self.lost("the server has closed the connection".into())),
+            Ok(_) if hung_up => vec![self.lost("the server has closed the connection".into())],
             other => self.heard(other),
         }
     }
 
     /// What earlier statements left in memory: no descriptor will ever announce it.
-    pub fn take_buffered(&mut self) -> Option<Event> {
-        let buffered = self.live.as_mut()?.db.buffered_notifications();
+    pub fn take_buffered(&mut self) -> Vec<Event> {
+        let Some(live) = &mut self.live else { return Vec::new() };
+        let buffered = live.db.buffered_notifications();
         self.heard(buffered)
     }
 
-    /// A change of the configuration or of telemetry is heard and, in this release, has no effect before a restart.
-    fn heard(&mut self, heard: Result<Vec<Channel>, Error>) -> Option<Event> {
+    /// A burst on one channel is one event.
+    fn heard(&mut self, heard: Result<Vec<Channel>, Error>) -> Vec<Event> {
+        let events = [
+            (Channel::Workqueue, Event::Notified),
+            (Channel::ConfigChanged, Event::ConfigChanged),
+            (Channel::TelemetryChanged, Event::TelemetryChanged),
+        ];
         match heard {
-            Ok(channels) => channels.contains(&Channel::Workqueue).then_some(Event::Notified),
-            Err(error) => Some(self.lost(error.to_string())),
+            Ok(channels) if channels.is_empty() => Vec::new(),
+            Ok(channels) => {
+                let of_it = |(channel, event)| channels.contains(&channel).then_some(event);
+                events.into_iter().filter_map(of_it).collect()
+            }
+            Err(error) => vec![self.lost(error.to_string())],
         }
     }
 
@@ -111,18 +124,20 @@ impl Link {
             )));
         };
         db.check_schema()?;
+        db.listen()?;
         self.live = Some(Live { db, socket });
         Ok(())
     }
 
     /// Does one job. A connection that was lost on the way is gone afterwards.
-    pub fn run(&mut self, job: Job) -> Reply {
-        self.bounded(|link| link.perform(job)).unwrap_or_else(|error| self.failed(error))
+    pub fn run(&mut self, job: Job, configuration: &mut Configuration) -> Reply {
+        let done = self.bounded(|link| link.perform(job, configuration));
+        done.unwrap_or_else(|error| self.failed(error))
     }
 
-    fn perform(&mut self, job: Job) -> Result<Reply, Error> {
+    fn perform(&mut self, job: Job, configuration: &mut Configuration) -> Result<Reply, Error> {
         match job {
-            Job::Connect => return self.listen(),
+            Job::Connect => return self.first_or_new(),
             Job::Lock => return self.lock(),
             Job::Reconcile { held } => self.db()?.reconcile(&held_rows(&held)).map(drop)?,
             Job::FindStrays { held } => {
@@ -148,6 +163,7 @@ impl Link {
             }
             Job::Flush(deltas) => flush(self.db()?, deltas)?,
             Job::CollectBodies { limit } => self.db()?.collect_bodies(limit).map(drop)?,
+            Job::Reread => return Ok(configuration.reread(&self.overlay()?)),
         }
         Ok(Reply::Done)
     }
@@ -157,14 +173,25 @@ impl Link {
     }
 
     /// The connection of the start is used; any later Connect makes a new one.
-    fn listen(&mut self) -> Result<Reply, Error> {
+    fn first_or_new(&mut self) -> Result<Reply, Error> {
         let is_first = self.holder.is_none() && self.live.is_some();
         if !is_first {
             self.disconnect();
             self.connect()?;
         }
-        self.db()?.listen()?;
         Ok(Reply::Connected)
+    }
+
+    /// An overlay that is not there any more is no reason to end, as another schema would be (C3).
+    fn overlay(&mut self) -> Result<Vec<(String, String, String)>, Error> {
+        self.overrides().map_err(|error| match error {
+            Error::Schema(text) => Error::Refused(text),
+            Error::Lost(_)
+            | Error::Overloaded(_)
+            | Error::Conflict(_)
+            | Error::Refused(_)
+            | Error::Setup(_) => error,
+        })
     }
 
     /// Our own former backend may outlive its connection, for instance while a network timeout runs (D6).

@@ -1,13 +1,14 @@
 //! The dispatcher, wired: configuration to machine, machine to shell. Who it is told by, what it exits with.
 //!
 //! machine decides, shell loops, child is one worker, listen is the database, announce the supervisor, options the
-//! configuration. Nothing here touches a message's content.
+//! configuration, reread the configuration while it runs. Nothing here touches a message's content.
 
 mod announce;
 mod child;
 mod listen;
 mod machine;
 mod options;
+mod reread;
 mod shell;
 
 use crate::proto::conf::ConfError;
@@ -16,10 +17,11 @@ use crate::sql::Error;
 use crate::sys::Signals;
 use crate::{Invocation, Level, exit, fail, host, log};
 use announce::Supervisor;
-use child::{Launcher, Program};
+use child::Launcher;
 use listen::Link;
 use machine::Machine;
 use options::Options;
+use reread::{Configuration, warn};
 use shell::Shell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -39,7 +41,7 @@ fn serve(call: &Invocation) -> Result<u8, u8> {
     let loaded = host::load_config(call.config.as_deref()).map_err(|error| fail(exit::FAILURE, &error))?;
     let mut conf = loaded.conf;
     let options = Options::read(&conf).map_err(refuse)?;
-    warn(&options.unknown);
+    warn(&options::unknown(&conf));
     let broken = |what: &str, error| fail(exit::FAILURE, &format!("{what}: {error}"));
     crate::sys::install_guard()
         .map_err(|error| broken("cannot bound the waiting for the database", error))?;
@@ -52,17 +54,14 @@ fn serve(call: &Invocation) -> Result<u8, u8> {
         let text = "the configuration has no [stage-NAME] section: mail will wait and nothing else";
         crate::log(crate::Level::Warning, "", text, &[]);
     }
-    let config = options.workers_config.unwrap_or(loaded.path);
-    let config = std::path::absolute(&config).map_err(|error| broken("CONFIG_FILE", error))?;
-    let program = |stage: &crate::proto::graph::Stage| {
-        (stage.name.clone(), Program { name: stage.program.clone(), queue_limit: stage.queue_limit })
-    };
-    let programs = graph.stages.iter().map(program).collect();
-    let launcher = Launcher::new(config, programs, std::env::vars_os());
+    let config = options.workers_config.as_ref().unwrap_or(&loaded.path);
+    let config = std::path::absolute(config).map_err(|error| broken("CONFIG_FILE", error))?;
+    let launcher = Launcher::new(config, std::env::vars_os());
     let signals = Signals::install().map_err(|error| broken("cannot take the signals over", error))?;
-    let machine = Machine::new(options.settings, options::stage_specs(&graph), seed());
+    let machine = Machine::new(options.settings.clone(), options::stage_specs(&graph), seed());
     let supervisor = Supervisor::find(|name| std::env::var_os(name));
-    let shell = Shell::new(machine, link, launcher, signals, supervisor);
+    let configuration = Configuration::new(loaded.path, conf, options);
+    let shell = Shell::new(machine, link, configuration, launcher, signals, supervisor);
     shell.run().map_err(|error| broken("cannot wait for events", error))
 }
 
@@ -81,10 +80,6 @@ fn no_database(error: Error) -> u8 {
 fn refuse(errors: Vec<ConfError>) -> u8 {
     errors.iter().for_each(|error| log(Level::Error, "", &error.to_string(), &[]));
     exit::FAILURE
-}
-
-fn warn(warnings: &[ConfError]) {
-    warnings.iter().for_each(|warning| log(Level::Warning, "", &warning.to_string(), &[]));
 }
 
 /// The standard library seeds its hash maps from the system's random numbers.

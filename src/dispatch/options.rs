@@ -29,15 +29,13 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Any longer time, also `forever`: longer than a process lives, and a small part of what the type holds.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
-/// What the dispatcher is told before it connects.
-#[derive(Debug)]
+/// What the dispatcher is told before it connects, and does not change while it runs.
+#[derive(Debug, PartialEq)]
 pub struct Options {
     pub settings: Settings,
     pub database: String,
     /// CONFIG_FILE, where it is set.
     pub workers_config: Option<PathBuf>,
-    /// Options that nobody knows.
-    pub unknown: Vec<ConfError>,
 }
 
 impl Options {
@@ -61,7 +59,6 @@ impl Options {
                 as u32,
         };
         let config_file = reader.take(dispatch, None, |section| section.get("CONFIG_FILE"));
-        let postgres = conf.section("pepsi-postgres");
         let database = config::database_url(conf).unwrap_or_else(|error| {
             reader.errors.push(error);
             String::new()
@@ -69,15 +66,29 @@ impl Options {
         if !reader.errors.is_empty() {
             return Err(reader.errors);
         }
-        let known = [(dispatch, DISPATCH), (postgres, POSTGRES), (conf.section("pepsi"), COMMON)];
-        let unknown = known.iter().filter_map(|(section, names)| Some(section.as_ref()?.unknown(names)));
         Ok(Options {
             settings,
             database,
             workers_config: config_file.filter(|file| !file.is_empty()).map(PathBuf::from),
-            unknown: unknown.flatten().collect(),
         })
     }
+}
+
+/// Sections that no program of this release has, and of those that the dispatcher knows the options that nobody has.
+pub fn unknown(conf: &Conf) -> Vec<ConfError> {
+    let mut unknown = Vec::new();
+    for section in conf.sections() {
+        match section.name() {
+            "pepsi-dispatch" => unknown.extend(section.unknown(DISPATCH)),
+            "pepsi-postgres" => unknown.extend(section.unknown(POSTGRES)),
+            "pepsi" => unknown.extend(section.unknown(COMMON)),
+            name if !config::is_known_section(name) => {
+                unknown.push(section.error("", "is no section of this release"));
+            }
+            _ => {}
+        }
+    }
+    unknown
 }
 
 /// Collects the errors; a value that is wrong is its default meanwhile.
@@ -129,6 +140,7 @@ fn micros(duration: Duration) -> Micros {
 pub fn stage_specs(graph: &Graph) -> Vec<StageSpec> {
     let spec = |stage: &crate::proto::graph::Stage| StageSpec {
         name: stage.name.clone(),
+        program: stage.program.clone(),
         parallelism: stage.parallelism,
         queue_limit: stage.queue_limit,
         max_messages: stage.max_messages,
@@ -161,7 +173,7 @@ mod tests {
         assert_eq!(options.settings, settings);
         assert_eq!(options.database, "postgres:///pepsi");
         assert_eq!(options.workers_config, None);
-        assert!(options.unknown.is_empty());
+        assert!(unknown(&conf("")).is_empty());
     }
 
     #[test]
@@ -202,8 +214,21 @@ mod tests {
     #[test]
     fn an_unknown_option_is_only_a_warning() {
         let text = "[pepsi-dispatch]\nPOLL_INTERVALL = 5 s\n[pepsi]\nALLOW_FUSION = yes\nCOLOUR = red\n";
-        let unknown = Options::read(&conf(text)).unwrap().unknown;
-        assert_eq!(unknown.iter().map(|warning| warning.line).collect::<Vec<_>>(), [2, 5]);
+        assert!(Options::read(&conf(text)).is_ok());
+        assert_eq!(unknown(&conf(text)).iter().map(|warning| warning.line).collect::<Vec<_>>(), [2, 5]);
+    }
+
+    #[test]
+    fn an_unknown_section_is_a_warning_with_its_place() {
+        let text = "[stage-init]\nPROGRAM = p\n[stag-if]\nA = 1\n[Pepsi-Postgre]\n[paths]\nX = 1\n[pepsi-sendmail]\n";
+        let unknown: Vec<String> = unknown(&conf(text)).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            unknown,
+            [
+                "test.conf:3: [stag-if]: is no section of this release",
+                "test.conf:5: [pepsi-postgre]: is no section of this release"
+            ]
+        );
     }
 
     #[test]

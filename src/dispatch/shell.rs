@@ -10,6 +10,7 @@ use super::announce::Supervisor;
 use super::child::{Child, Launcher};
 use super::listen::Link;
 use super::machine::{Action, Announcement, Event, Machine, Micros, Severity, WorkerId};
+use super::reread::Configuration;
 use crate::sys::{self, PollFd, Signals};
 use crate::{Level, log};
 use std::collections::{BTreeMap, VecDeque};
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 pub struct Shell {
     machine: Machine,
     link: Link,
+    conf: Configuration,
     launcher: Launcher,
     signals: Signals,
     supervisor: Supervisor,
@@ -45,12 +47,13 @@ impl Shell {
     pub fn new(
         machine: Machine,
         link: Link,
+        conf: Configuration,
         launcher: Launcher,
         signals: Signals,
         supervisor: Supervisor,
     ) -> Shell {
         let (children, origin) = (BTreeMap::new(), Instant::now());
-        Shell { machine, link, launcher, signals, supervisor, children, origin, pinged: 0, exit: None }
+        Shell { machine, link, conf, launcher, signals, supervisor, children, origin, pinged: 0, exit: None }
     }
 
     /// Runs until the machine says Exit; returns its code.
@@ -87,6 +90,7 @@ impl Shell {
                 Source::Signals => {
                     let caught = self.signals.take();
                     events.extend((0..caught.terminate).map(|_| Event::Terminate));
+                    events.extend(caught.reload.then_some(Event::ConfigChanged));
                     child_ended = caught.child;
                 }
                 Source::Database => events.extend(self.link.take_ready(entry.is_broken())),
@@ -155,11 +159,13 @@ impl Shell {
     /// Does one thing; what came of it, where that is known at once.
     fn act(&mut self, action: Action) -> Option<Event> {
         match action {
-            Action::Job(job) => return Some(Event::Reply(self.link.run(job))),
-            Action::Spawn { worker, stage } => match self.launcher.spawn(worker, &stage) {
-                Ok(child) => drop(self.children.insert(worker, child)),
-                Err(error) => return Some(Event::SpawnFailed { worker, error }),
-            },
+            Action::Job(job) => return Some(Event::Reply(self.link.run(job, &mut self.conf))),
+            Action::Spawn { worker, stage, program, queue_limit } => {
+                match self.launcher.spawn(worker, &stage, &program, queue_limit) {
+                    Ok(child) => drop(self.children.insert(worker, child)),
+                    Err(error) => return Some(Event::SpawnFailed { worker, error }),
+                }
+            }
             Action::Send { worker, rows } => self.child(worker, |child| child.send(&rows)),
             Action::Close { worker } => self.child(worker, Child::close),
             Action::Halt { worker } => self.child(worker, Child::halt),

@@ -12,6 +12,7 @@ mod options;
 use crate::mail::address::{self, Address};
 use crate::mail::split;
 use crate::proto::conf::{Conf, ConfError};
+use crate::proto::graph::stage_option;
 use crate::sql::ops::Admission;
 use crate::sql::{Db, Error, Purpose};
 use crate::{Invocation, Level, config, exit, host, sys};
@@ -189,8 +190,8 @@ fn settings(conf: &Conf) -> Result<Settings, ConfError> {
     }
     let limit = section.number("MESSAGE_SIZE_LIMIT", DEFAULT_MESSAGE_SIZE, 1..=MAX_MESSAGE_SIZE)?;
     settings.size_limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    if section.get("STAGE")?.is_some() {
-        settings.stage = section.required("STAGE")?.to_lowercase();
+    if let Some(stage) = stage_option(&section, "STAGE")? {
+        settings.stage = stage;
     }
     if let Some(domain) = section.get("DOMAIN")? {
         address::parse(&format!("x@{domain}")).map_err(|error| section.error("DOMAIN", &error.0))?;

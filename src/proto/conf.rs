@@ -9,7 +9,7 @@
 use super::ini::{self, Entry, Ini, Place};
 use super::text::escape;
 use super::{duration, variable};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -116,6 +116,16 @@ impl Conf {
             self.ini.sections.iter().map(|(name, data)| Section { conf: self, name, data }).collect();
         sections.sort_by_key(|section| section.data.order);
         sections
+    }
+    /// The sections that are not the same in `old`, or are in one of the two alone: by values as they are written.
+    pub fn changed<'a>(&'a self, old: &'a Conf) -> Vec<&'a str> {
+        let names: BTreeSet<&str> =
+            self.ini.sections.keys().chain(old.ini.sections.keys()).map(String::as_str).collect();
+        let values = |conf: &'a Conf, name: &str| {
+            let section = conf.ini.sections.get(name)?;
+            Some(section.options.iter().map(|(option, entry)| (option, &entry.value)).collect::<Vec<_>>())
+        };
+        names.into_iter().filter(|name| values(self, name) != values(old, name)).collect()
     }
     /// Lays one row of `config_override` over the file; errors about it then name `config_override`, line 0. The value
     /// is taken as it is, quotes and blanks included; its variables are those of `[paths]` and those of the

@@ -83,6 +83,15 @@ impl World {
         self.config.replace_with(|config| config.clone().stage(name, program, options));
     }
 
+    pub fn remove_stage(&self, name: &str) {
+        self.config.replace_with(|config| config.clone().without(&format!("stage-{name}")));
+    }
+
+    /// Writes the file as it is now, under a running dispatcher.
+    pub fn write_config(&self) {
+        self.config.borrow().write();
+    }
+
     /// What the scripts of a stage wrote to `$LOG`.
     pub fn log(&self, stage: &str) -> Vec<String> {
         self.lines(&format!("{stage}.log"))
@@ -115,10 +124,10 @@ impl World {
         rows.iter().map(|row| row.get(0)).collect()
     }
 
-    /// Adds one message and notifies.
-    pub fn inject(&self, stage: &str) {
+    /// Adds one message and notifies; its id.
+    pub fn inject(&self, stage: &str) -> i64 {
         let sql = "SELECT pepsi.workqueue_inject('a@example.org', '{b@example.net}', 'Subject: x', 'text', '{}', $1)";
-        self.database.borrow_mut().client.query(sql, &[&stage]).unwrap();
+        self.database.borrow_mut().client.query_one(sql, &[&stage]).unwrap().get(0)
     }
 
     pub fn run(&self, sql: &str) {
@@ -143,6 +152,23 @@ impl World {
         let sql =
             "INSERT INTO pepsi.config_override (scope, section, option, value) VALUES ('global', $1, $2, $3)";
         self.database.borrow_mut().client.execute(sql, &[&section, &option, &value]).unwrap();
+    }
+
+    pub fn set_override(&self, section: &str, option: &str, value: &str) {
+        let sql = "UPDATE pepsi.config_override SET value = $3 WHERE section = $1 AND option = $2";
+        assert_eq!(self.database.borrow_mut().client.execute(sql, &[&section, &option, &value]).unwrap(), 1);
+    }
+
+    pub fn forget_overrides(&self) {
+        self.execute("DELETE FROM pepsi.config_override");
+    }
+
+    pub fn notify(&self, channel: &str) {
+        self.execute(&format!("NOTIFY {channel}"));
+    }
+
+    pub fn execute(&self, statement: &str) {
+        self.database.borrow_mut().client.batch_execute(statement).unwrap();
     }
 
     pub fn row(&self, id: i64) -> Row {

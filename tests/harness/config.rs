@@ -34,6 +34,12 @@ impl Config {
         options.iter().fold(with_program, |config, (option, value)| config.set(&section, option, value))
     }
 
+    /// The same without that section.
+    pub fn without(mut self, section: &str) -> Config {
+        self.sections.retain(|(name, _)| name != section);
+        self
+    }
+
     /// Writes the file and returns its path.
     pub fn write(&self) -> PathBuf {
         let mut text = String::new();

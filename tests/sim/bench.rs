@@ -21,6 +21,8 @@ pub struct Bench {
     pub top: i64,
     /// What the next replies say of the earliest due row.
     pub due_in: Option<Micros>,
+    /// What is read when the configuration is read again, and whether anything in it has changed.
+    pub configured: (Vec<StageSpec>, bool),
     /// Paused rows that are due.
     pub due: Vec<Claimed>,
     /// What they say of stages without a section.
@@ -46,6 +48,7 @@ pub fn settings() -> Settings {
 pub fn stage(name: &str) -> StageSpec {
     StageSpec {
         name: name.to_owned(),
+        program: format!("run-{name}"),
         parallelism: 4,
         queue_limit: 4,
         max_messages: 1000,
@@ -87,6 +90,7 @@ pub fn name(job: &Job) -> &'static str {
         Job::Sweep { .. } => "Sweep",
         Job::Flush(_) => "Flush",
         Job::CollectBodies { .. } => "CollectBodies",
+        Job::Reread => "Reread",
     }
 }
 
@@ -98,7 +102,8 @@ impl Bench {
 
     pub fn with(settings: Settings, stages: Vec<StageSpec>) -> Bench {
         Bench {
-            machine: Machine::new(settings, stages, 7),
+            machine: Machine::new(settings, stages.clone(), 7),
+            configured: (stages, false),
             now: 1000 * SECOND,
             pending: Vec::new(),
             top: 0,
@@ -217,6 +222,10 @@ impl Bench {
             Job::Lock => Reply::Locked,
             Job::Claim { demand, touched, .. } => self.claim(demand, touched),
             Job::Sweep { stages } => self.sweep(stages),
+            Job::Reread => {
+                let (stages, is_changed) = self.configured.clone();
+                Reply::Config { stages, changes: is_changed.then(|| "edited".to_owned()) }
+            }
             Job::FindStrays { .. } => Reply::Strays(Vec::new()),
             Job::Reconcile { .. }
             | Job::Requeue { .. }
@@ -260,8 +269,13 @@ impl Bench {
     }
 }
 
+pub fn spawn_of(worker: u64, spec: &StageSpec) -> Action {
+    let (stage, program) = (spec.name.clone(), spec.program.clone());
+    Action::Spawn { worker: WorkerId(worker), stage, program, queue_limit: spec.queue_limit }
+}
+
 pub fn spawn(worker: u64) -> Action {
-    Action::Spawn { worker: WorkerId(worker), stage: "init".to_owned() }
+    spawn_of(worker, &stage("init"))
 }
 
 pub fn send(worker: u64, ids: &[i64]) -> Action {

@@ -5,6 +5,7 @@
 
 use super::database::Herald;
 use super::process::{Process, Word};
+use super::reloads::Reloads;
 use super::world::{SECOND, World};
 use crate::machine::{Blame, Claim, Deltas, Demand, Exit, Fault, Job, Micros, Reply, Stray, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,6 +68,11 @@ pub struct Life {
     pub claims: u64,
     pub other_jobs: u64,
     pub last_demand: Vec<Demand>,
+    pub reload: Reloads,
+    /// What is notified reaches the dispatcher, now or later.
+    pub listens: bool,
+    /// The telemetry switch was thrown, and workers from before may still be at work.
+    pub telemetry_at: Option<Micros>,
     /// Claims that were answered with 0 over this connection, and rows that turned out to be left running by such an answer.
     pub done: BTreeSet<Claim>,
     strayed: BTreeSet<(usize, i64)>,
@@ -106,6 +112,10 @@ impl Life {
             claims: 0,
             other_jobs: 0,
             last_demand: Vec::new(),
+            reload: Reloads::new(stages),
+            // It listens before it reads its configuration.
+            listens: true,
+            telemetry_at: None,
             done: BTreeSet::new(),
             strayed: BTreeSet::new(),
             to_finish: BTreeSet::new(),
@@ -248,7 +258,9 @@ impl World {
     fn fused(&mut self, stage: usize, spent: Micros, report: &[(String, Micros)]) -> Micros {
         let mut left = spent;
         for (name, time) in report {
-            let Some(fused) = self.names.iter().position(|other| other == name) else { continue };
+            let is_known = self.machine.as_ref().is_some_and(|machine| machine.place(name).is_some());
+            let fused = self.names.iter().position(|other| is_known && other == name);
+            let Some(fused) = fused else { continue };
             let time = (*time).min(self.specs[stage].max_runtime);
             self.life.stages[fused].messages += 1;
             self.life.stages[fused].time += time;
@@ -334,6 +346,9 @@ impl World {
         if let Reply::Fault(fault) = reply {
             self.life.troubled = true;
             self.life.failed_at = Some(self.now);
+            if *job == Job::Reread {
+                self.life.reload.failed();
+            }
             if let Job::Requeue { rows } = job {
                 self.not_withdrawn(rows);
             }
@@ -382,6 +397,8 @@ impl World {
                 _,
             ) => self.settled(*row),
             (Job::Flush(deltas), _) => self.count_written(deltas),
+            (Job::Connect, Reply::Connected) => self.reconnected(),
+            (Job::Reread, reply) => self.reread(reply),
             _ => {}
         }
     }

@@ -27,10 +27,13 @@ impl World {
                 assert!(turn, "a job is issued at a turn");
                 self.check_job(job);
             }
-            Action::Spawn { stage, .. } => {
+            Action::Spawn { stage, program, queue_limit, .. } => {
                 let stage = self.names.iter().position(|name| name == stage).expect("a stage that exists");
                 let live = self.processes.values().filter(|process| process.stage == stage).count();
-                assert!(live < self.specs[stage].parallelism as usize, "more workers than PARALLELISM");
+                let spec = &self.specs[stage];
+                assert!(self.life.reload.has(stage), "a worker is started for a stage that is not there");
+                assert_eq!((program, *queue_limit), (&spec.program, spec.queue_limit));
+                assert!(live < spec.parallelism as usize, "more workers than PARALLELISM");
                 assert!(self.life.stopping.is_none(), "a worker is started while stopping");
                 assert!(self.now >= self.life.cooling[stage], "a worker is started in a cooldown");
             }
@@ -60,6 +63,7 @@ impl World {
         let now = self.now;
         let process = self.processes.get_mut(&worker).expect("a worker that is there");
         assert!(process.known_ready && !process.distrusted, "sent before ready");
+        assert!(!process.retired, "sent to a worker with old values");
         assert!(
             process.asked_to_close.is_none() && process.closed_at.is_none() && process.killed_at.is_none()
         );
@@ -170,6 +174,7 @@ impl World {
             Job::Sweep { .. } => "job: sweep",
             Job::Flush(_) => "job: flush",
             Job::CollectBodies { .. } => "job: bodies",
+            Job::Reread => "job: reread",
         });
         let life = &mut self.life;
         life.other_jobs += 1;
@@ -207,21 +212,27 @@ impl World {
             }
             Job::Fail { row, .. } => self.check_write(*row, Debt::Fail, 0),
             Job::FindStrays { .. } | Job::Sweep { .. } | Job::Flush(_) | Job::CollectBodies { .. } => {}
+            Job::Reread => {
+                assert!(life.stopping.is_none() && !life.given_up, "a rereading while stopping");
+                life.reload.issued();
+            }
         }
     }
 
     /// Nothing that the machine was told of may lie below its floor and not be looked up, and nothing at all for longer than
     /// POLL_INTERVAL; what it was told of in general, not for longer than a round may rest.
     fn check_claim(&mut self, demand: &[Demand], touched: &[i64]) {
-        assert!(
-            demand.iter().map(|want| &want.stage).eq(&self.names),
-            "a demand of all stages in their order"
-        );
-        for (stage, want) in demand.iter().enumerate() {
+        let asked: BTreeSet<&String> = demand.iter().map(|want| &want.stage).collect();
+        assert_eq!(asked.len(), demand.len(), "a stage is asked for twice");
+        let all = self.names.iter().enumerate().filter(|(stage, _)| self.life.reload.has(*stage));
+        assert!(all.clone().all(|(_, name)| asked.contains(name)), "a stage is left out");
+        for want in demand {
             let Ask { capacity, floor, .. } = want.ask;
             if capacity == 0 {
                 continue;
             }
+            let stage = all.clone().find(|(_, name)| **name == want.stage);
+            let (stage, _) = stage.expect("a claim for a stage that is not there");
             assert!(self.now >= self.life.held[stage], "a claim for a stage whose database is in trouble");
             let spec = &self.specs[stage];
             let kept = self
@@ -260,6 +271,7 @@ impl World {
 
     fn check_exit(&mut self, code: u8) {
         self.note(match (code, self.life.troubled, self.life.ledger.is_empty()) {
+            (78, _, _) if self.life.reload.malformed => "exit: a configuration that does not parse",
             (0, false, _) => "exit: in peace",
             (0, true, true) => "exit: in trouble, all written",
             (0, true, false) => "exit: in trouble, rows left",
@@ -268,8 +280,8 @@ impl World {
         });
         let life = &self.life;
         assert!(life.stopping.is_some() || life.given_up, "it ended by itself");
-        let failure = life.fatal.unwrap_or(1);
-        assert_eq!(code, if life.stopping.is_some() && !life.given_up { 0 } else { failure });
+        let (failure, end) = (life.fatal.unwrap_or(1), if life.reload.malformed { 78 } else { 0 });
+        assert_eq!(code, if life.stopping.is_some() && !life.given_up { end } else { failure });
         if let Some(since) = life.stopping {
             // A dispatcher that is blocked in a statement meanwhile is ended by its alarm.
             let blocked = if self.profile.asynchronous { 0 } else { 6 * SECOND };
@@ -328,6 +340,7 @@ impl World {
             self.check_shares();
         }
         let deadline = machine.deadline();
+        self.check_retired();
         if actions == 0 {
             assert!(deadline.is_none_or(|at| at > self.now), "it spins");
         }
@@ -379,7 +392,8 @@ impl World {
             *running.entry((stage, self.database.row(id).sender)).or_default() += 1;
         }
         for stage in 0..self.names.len() {
-            for (name, sender) in machine.fair().senders(stage) {
+            let Some(place) = machine.place(&self.names[stage]) else { continue };
+            for (name, sender) in machine.fair().senders(place) {
                 let expected = running.remove(&(stage, name.as_str())).unwrap_or(0);
                 assert_eq!(sender.running, expected, "messages of {name} at stage {stage}");
                 assert!(sender.lead <= MAX_LEAD, "a lead of {}", sender.lead);
@@ -397,8 +411,15 @@ impl World {
         if self.job.is_some() || wrong || !open {
             return;
         }
+        if self.check_reloads() {
+            return;
+        }
+        let life = &self.life;
         let poll = self.settings.poll_interval;
         for (stage, pending) in self.database.pending.iter().enumerate() {
+            if !life.reload.has(stage) {
+                continue;
+            }
             let cooling = life.cooling[stage].max(life.useless[stage]);
             let resting = self.now < life.held[stage] || self.now < cooling + 30 * SECOND;
             if pending.is_empty() || resting || self.is_busy(stage) {
@@ -406,7 +427,8 @@ impl World {
             }
             for id in pending {
                 let row = self.database.row(*id);
-                let missed = self.now > row.pending_since + poll + SECOND;
+                let since = row.pending_since.max(life.reload.since(stage));
+                let missed = self.now > since + poll + SECOND;
                 let rests = row.exposed_at.is_none_or(|at| self.now < at + REST);
                 assert!(row.told_at.is_none() && rests && !missed, "row {id} waits for nothing: {row:?}");
             }
@@ -420,6 +442,10 @@ impl World {
         let overdue = self.database.paused.iter().take_while(|(due, _)| late(*due));
         for (_, id) in overdue.filter(|_| claims) {
             let row = self.database.row(*id);
+            let is_new = self.now < life.reload.since(row.stage) + 2 * poll + 61 * SECOND;
+            if is_new || !life.reload.has(row.stage) {
+                continue;
+            }
             let waits = self.is_busy(row.stage) || !self.database.pending[row.stage].is_empty();
             assert!(waits || self.now < life.held[row.stage], "row {id} sleeps on: {row:?}");
         }
@@ -431,7 +457,7 @@ impl World {
         let limit = self.specs[stage].max_messages;
         let leaving = |process: &Process| {
             let closed = process.asked_to_close.is_some() || process.closed_at.is_some();
-            closed || process.killed_at.is_some() || process.handed_out >= limit
+            closed || process.killed_at.is_some() || process.retired || process.handed_out >= limit
         };
         let resting = |process: &Process| leaving(process) || !process.ghosts.is_empty();
         self.processes.values().any(|process| process.stage == stage && resting(process))

@@ -290,10 +290,11 @@ impl Database {
         paused.map(|row| row.due.saturating_sub(now)).min()
     }
 
-    /// The waiting rows, by age.
-    fn queue(&self, without: Option<i64>) -> Vec<choose::Row<&'static str>> {
+    /// The waiting rows of the stages in the demand, by age; their stages are numbered as they are there.
+    fn queue(&self, demand: &[Demand], without: Option<i64>) -> Vec<choose::Row<&'static str>> {
         let mut queue = Vec::new();
-        for (stage, pending) in self.pending.iter().enumerate() {
+        for (name, pending) in self.names.iter().zip(&self.pending) {
+            let Some(stage) = demand.iter().position(|one| one.stage == *name) else { continue };
             let open = pending.iter().filter(|id| without != Some(**id));
             queue.extend(open.map(|id| choose::Row { id: *id, stage, sender: self.row(*id).sender }));
         }
@@ -304,10 +305,9 @@ impl Database {
     /// Whether such a claim would take that row.
     pub fn would_take(&self, demand: &[Demand], touched: &[i64], id: i64) -> bool {
         let asks: Vec<_> = demand.iter().map(|one| one.ask.clone()).collect();
-        choose(&self.queue(None), &asks, touched).taken.iter().any(|(_, row)| *row == id)
+        choose(&self.queue(demand, None), &asks, touched).taken.iter().any(|(_, row)| *row == id)
     }
 
-    /// The demand is of all stages, in their order.
     fn claim(
         &mut self,
         demand: &[Demand],
@@ -318,7 +318,7 @@ impl Database {
     ) -> Reply {
         let asks: Vec<_> = demand.iter().map(|one| one.ask.clone()).collect();
         let locked = self.locked.filter(|_| skip_locked);
-        let choice = choose(&self.queue(locked), &asks, touched);
+        let choice = choose(&self.queue(demand, locked), &asks, touched);
         let mut rows = Vec::new();
         for (stage, id) in choice.taken {
             self.set(id, Status::Running);
@@ -366,7 +366,7 @@ impl Database {
     /// What a job that is neither Connect nor Lock does, and its reply.
     pub fn perform(&mut self, job: &Job, now: Micros) -> Reply {
         match job {
-            Job::Connect | Job::Lock => panic!("not the queue's"),
+            Job::Connect | Job::Lock | Job::Reread => panic!("not the queue's"),
             Job::Claim { demand, touched, skip_locked, survey } => {
                 self.claim(demand, touched, *skip_locked, *survey, now)
             }

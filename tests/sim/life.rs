@@ -234,7 +234,7 @@ fn a_lost_connection_is_made_again_with_jitter() {
     assert!(pauses.iter().zip(pauses.iter().skip(1)).all(|(before, after)| *after <= 3 * before));
     bench.jobs.clear();
     bench.pass(11 * SECOND);
-    assert_eq!(bench.job_names(), ["Connect", "Lock", "Reconcile", "Sweep", "Claim"]);
+    assert_eq!(bench.job_names(), ["Connect", "Lock", "Reconcile", "Reread", "Sweep", "Claim"]);
 }
 
 // Req: W2

@@ -112,6 +112,8 @@ pub struct Process {
     pub broken_at: Option<Micros>,
     pub overdue: Option<Claim>,
     pub handed_out: u32,
+    /// The configuration was read again: it gets nothing more.
+    pub retired: bool,
 }
 
 impl Process {
@@ -175,6 +177,7 @@ impl World {
             broken_at: None,
             overdue: None,
             handed_out: 0,
+            retired: false,
         };
         self.note(match nature {
             Nature::Normal => "nature: normal",

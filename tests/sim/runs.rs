@@ -15,6 +15,7 @@ pub const MET: &[&str] = &[
     "end: database lost",
     "end: hang",
     "end: innocent",
+    "exit: a configuration that does not parse",
     "exit: another schema",
     "exit: error",
     "exit: in peace",
@@ -35,6 +36,7 @@ pub const MET: &[&str] = &[
     "job: lock",
     "job: pause",
     "job: reconcile",
+    "job: reread",
     "job: requeue of many",
     "job: requeue",
     "job: strike",
@@ -58,6 +60,13 @@ pub const MET: &[&str] = &[
     "orphan commits",
     "orphan is fenced",
     "promptness is checked",
+    "reload: all is replaced",
+    "reload: fewer workers allowed than there are",
+    "reload: nothing has changed",
+    "reload: of a stage in cooldown",
+    "reload: stage added",
+    "reload: stage edited",
+    "reload: stage removed",
     "rival",
     "run: answers twice",
     "run: closes alive",
@@ -122,6 +131,7 @@ fn profile(prng: &mut Prng) -> Profile {
         terminate_gap: maybe(&[20 * SECOND, 200 * SECOND]),
         rival_gap: maybe(&[100 * SECOND]),
         lock_gap: maybe(&[30 * SECOND]),
+        reload_gap: maybe(&[SECOND, 20 * SECOND, 100 * SECOND]),
         asynchronous: prng.chance(300),
         insert_gap: prng.pick(&[5 * MILLI, 100 * MILLI, SECOND]),
         service: prng.pick(&[MILLI, 30 * MILLI, 500 * MILLI]),
@@ -140,17 +150,24 @@ fn specs(prng: &mut Prng) -> Vec<StageSpec> {
     specs
 }
 
+fn stage_name(stage: usize) -> String {
+    let usual = ["init", "filter", "deliver"].get(stage).map(|name| (*name).to_owned());
+    usual.unwrap_or_else(|| format!("stage{stage}"))
+}
+
 pub fn specs_of(prng: &mut Prng, count: usize) -> Vec<StageSpec> {
-    let mut names = vec!["init".to_owned(), "filter".to_owned(), "deliver".to_owned()];
-    names.extend((3..count).map(|number| format!("stage{number}")));
-    let spec = |name: &String| StageSpec {
-        name: name.clone(),
+    (0..count).map(|stage| spec_of(prng, &stage_name(stage))).collect()
+}
+
+pub fn spec_of(prng: &mut Prng, name: &str) -> StageSpec {
+    StageSpec {
+        name: name.to_owned(),
+        program: format!("{name}-{}", prng.below(1000)),
         parallelism: prng.between(1, 4) as u32,
         queue_limit: prng.between(1, 5) as u32,
         max_messages: prng.pick(&[1, 3, 10, 1000]),
         max_runtime: prng.pick(&[2 * SECOND, 20 * SECOND]),
-    };
-    names[..count].iter().map(spec).collect()
+    }
 }
 
 pub fn settings(prng: &mut Prng) -> Settings {

@@ -6,8 +6,12 @@ use super::prng::Prng;
 use super::runs;
 use super::server::Failure;
 use super::world::{Happening, MILLI, Profile, World};
-use crate::machine::{Action, Claim, Event, Exit, Fault, Job, Machine, Micros, Reply, WorkerId};
+use crate::machine::{Action, Claim, Event, Exit, Fault, Job, Machine, Micros, Reply, StageSpec, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
+
+#[path = "sequences_reload.rs"]
+mod reload;
+use reload::Read;
 
 const DEPTH: usize = 5;
 
@@ -29,6 +33,8 @@ enum Move {
     Crash(u64),
     Closed(u64),
     Garbage(u64),
+    /// The configuration has changed.
+    Reload,
     /// It has stopped, as it was told.
     Halted(u64),
 }
@@ -66,6 +72,14 @@ struct Known {
     asked: Vec<Claim>,
 }
 
+fn two_of_two() -> StageSpec {
+    let mut spec = stage("init");
+    spec.parallelism = 2;
+    spec.queue_limit = 2;
+    spec.max_runtime = 20 * SECOND;
+    spec
+}
+
 /// The machine with the least that is needed to know whether a row got lost.
 #[derive(Clone)]
 struct Node {
@@ -77,17 +91,15 @@ struct Node {
     /// Answered with success, or written.
     over: BTreeSet<Claim>,
     next_id: i64,
+    /// What the next rereadings bring, the last first.
+    reads: Vec<Read>,
     ended: bool,
 }
 
 impl Node {
     /// One stage with two workers of two ids; `rows` are claimed, and worker 1 is up.
     fn new(rows: i64) -> Node {
-        let mut spec = stage("init");
-        spec.parallelism = 2;
-        spec.queue_limit = 2;
-        spec.max_runtime = 20 * SECOND;
-        let bench = Bench::up(vec![spec]);
+        let bench = Bench::up(vec![two_of_two()]);
         let mut node = Node {
             machine: bench.machine,
             now: bench.now,
@@ -96,6 +108,7 @@ impl Node {
             claimed: BTreeSet::new(),
             over: BTreeSet::new(),
             next_id: 1,
+            reads: Vec::new(),
             ended: false,
         };
         if rows > 0 {
@@ -196,7 +209,8 @@ impl Node {
             Job::Connect => Reply::Connected,
             Job::Lock => Reply::Locked,
             Job::Claim { demand, .. } => {
-                let count = rows.min(i64::from(demand[0].ask.capacity));
+                let init = demand.iter().find(|want| want.stage == "init");
+                let count = rows.min(init.map_or(0, |want| i64::from(want.ask.capacity)));
                 let rows: Vec<_> =
                     (self.next_id..self.next_id + count).map(|id| row(id, (id % 3) as u32)).collect();
                 self.next_id += count;
@@ -217,6 +231,7 @@ impl Node {
                 Reply::Done
             }
             Job::Reconcile { .. } | Job::Flush(_) | Job::CollectBodies { .. } => Reply::Done,
+            Job::Reread => self.reads.pop().unwrap_or(Read::Same).reply(),
         };
         self.step(Event::Reply(reply));
     }
@@ -233,7 +248,7 @@ impl Node {
             Move::Ready(id) | Move::Done(id) | Move::Failed(id) | Move::Busy(id) => Some(id),
             Move::Crash(id) | Move::Closed(id) | Move::Garbage(id) | Move::Halted(id) => Some(id),
             Move::Turn | Move::Wait | Move::Good | Move::Lost | Move::Conflict => None,
-            Move::Notified | Move::Disconnected | Move::Terminate => None,
+            Move::Notified | Move::Disconnected | Move::Terminate | Move::Reload => None,
         };
         let worker = worker.map(WorkerId);
         if worker.is_some_and(|worker| !self.workers.contains_key(&worker)) {
@@ -266,6 +281,7 @@ impl Node {
             Move::Lost => self.fault(Fault::Lost(text())),
             Move::Conflict => self.fault(Fault::Conflict(text())),
             Move::Notified => self.step(Event::Notified),
+            Move::Reload => self.step(Event::ConfigChanged),
             Move::Disconnected if self.job.is_some() => return false,
             Move::Disconnected => self.step(Event::ConnectionLost(text())),
             Move::Terminate => self.step(Event::Terminate),
@@ -312,7 +328,7 @@ impl Node {
                 Event::Exited { worker, exit: Exit::Signal(9) }
             }
             Move::Turn | Move::Wait | Move::Good | Move::Lost | Move::Conflict => return,
-            Move::Halted(_) | Move::Notified | Move::Disconnected | Move::Terminate => return,
+            Move::Halted(_) | Move::Notified | Move::Disconnected | Move::Terminate | Move::Reload => return,
         };
         self.step(event);
     }
@@ -393,6 +409,8 @@ fn orderly() -> World {
     let (specs, settings) = (runs::specs_of(&mut prng, 3), runs::settings(&mut prng));
     let mut world = World::new(11, profile, specs, settings);
     world.populate();
+    // It is read while the first rows run.
+    world.written.stages[0] = Some(runs::spec_of(&mut prng, "init"));
     world
 }
 
@@ -428,6 +446,7 @@ fn a_signal_and_a_crash_may_come_at_any_moment() {
 }
 
 // Req: L2
+// Req: C3
 #[test]
 fn each_database_call_may_fail_in_each_way() {
     let mut world = orderly();

@@ -55,11 +55,14 @@ impl World {
             | Reply::Swept { .. }
             | Reply::Strays(_)
             | Reply::Done
+            | Reply::Config { .. }
+            | Reply::Malformed { .. }
             | Reply::Fatal { .. } => {}
         }
         if matches!(reply, Reply::Fault(Fault::Lost(_))) {
             self.life.connected = false;
             self.life.locked = false;
+            self.life.listens = false;
             self.lock_lingers = self.now + self.prng.pick(&[0, 0, 2 * SECOND]);
         }
         let delay = self.delay();
@@ -89,6 +92,7 @@ impl World {
                     return Reply::Fault(Fault::Overloaded(text));
                 }
                 self.life.connected = true;
+                self.life.listens = true;
                 Reply::Connected
             }
             // A connection that went away unseen.
@@ -103,6 +107,7 @@ impl World {
             Job::Claim { demand, touched, skip_locked: false, .. } if self.blocked(demand, touched) => {
                 return Reply::Fault(Fault::Conflict(text));
             }
+            Job::Reread => self.read_again(),
             Job::Reconcile { .. }
             | Job::FindStrays { .. }
             | Job::Claim { .. }

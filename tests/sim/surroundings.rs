@@ -15,8 +15,9 @@ impl World {
         self.job = None;
         self.life = Life::new(self.specs.len());
         self.life.stalled = Some(self.now);
+        let stages = self.read_at_start();
         let seed = self.prng.next();
-        self.machine = Some(Machine::new(self.settings.clone(), self.specs.clone(), seed));
+        self.machine = Some(Machine::new(self.settings.clone(), stages, seed));
         self.step(Event::Start);
     }
 
@@ -41,8 +42,11 @@ impl World {
                     | Happening::Terminate
                     | Happening::Insert
                     | Happening::RowLock(_)
+                    | Happening::Reload
+                    | Happening::Telemetry
             )
         });
+        self.mend_configuration();
     }
 
     pub fn happen(&mut self, what: Happening) {
@@ -114,6 +118,14 @@ impl World {
                 if self.faults {
                     self.in_about(gap, Happening::RowLock(!on));
                 }
+            }
+            Happening::Reload => self.edit(),
+            Happening::Overlay => self.written.unreadable = false,
+            Happening::Telemetry => {
+                if self.life.listens && self.machine.is_some() {
+                    self.inbox.push_back(Incoming::TelemetryChanged);
+                }
+                self.in_about(self.profile.reload_gap, Happening::Telemetry);
             }
             Happening::Terminate => {
                 if self.machine.is_some() {
@@ -198,6 +210,7 @@ impl World {
         if self.life.connected {
             self.life.connected = false;
             self.life.locked = false;
+            self.life.listens = false;
             self.life.troubled = true;
             self.lock_lingers = self.now + self.prng.pick(&[0, 0, SECOND]);
             if self.job.is_none() && self.machine.is_some() {
@@ -238,7 +251,7 @@ impl World {
         }
         if let Some(job) = self.job.take()
             && !self.is_done
-            && !matches!(job, Job::Connect | Job::Lock)
+            && !matches!(job, Job::Connect | Job::Lock | Job::Reread)
             && self.life.connected
             && self.prng.chance(500)
         {

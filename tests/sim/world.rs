@@ -7,6 +7,7 @@ use super::books::Life;
 use super::database::Database;
 use super::prng::Prng;
 use super::process::{Process, Word};
+use super::reloads::Written;
 use super::server::Failure;
 use crate::machine::{
     Action, Claim, Event, Exit, Job, Machine, Micros, Reply, Settings, StageSpec, WorkerId,
@@ -40,6 +41,7 @@ pub struct Profile {
     pub terminate_gap: Micros,
     pub rival_gap: Micros,
     pub lock_gap: Micros,
+    pub reload_gap: Micros,
     pub insert_gap: Micros,
     pub service: Micros,
     pub backlog: usize,
@@ -57,6 +59,11 @@ pub enum Happening {
     Overload(bool),
     Rival(bool),
     RowLock(bool),
+    /// Somebody edits the configuration and tells so.
+    Reload,
+    /// The overlay can be read again.
+    Overlay,
+    Telemetry,
     Terminate,
     Crash,
     Restart,
@@ -77,6 +84,8 @@ pub enum Happening {
 pub enum Incoming {
     Worker(WorkerId, Word),
     Notified,
+    ConfigChanged,
+    TelemetryChanged,
     Lost,
     Terminate,
 }
@@ -85,7 +94,10 @@ pub struct World {
     pub now: Micros,
     pub prng: Prng,
     pub profile: Profile,
+    /// As the machine has them, also of stages that it has not now.
     pub specs: Vec<StageSpec>,
+    /// What the configuration says now.
+    pub written: Written,
     pub names: Vec<String>,
     pub settings: Settings,
     pub database: Database,
@@ -133,6 +145,7 @@ impl World {
             database: Database::new(&names),
             life: Life::new(specs.len()),
             profile,
+            written: Written::new(&specs),
             specs,
             names,
             settings,
@@ -171,6 +184,8 @@ impl World {
         world.in_about(profile.overload_gap, Happening::Overload(true));
         world.in_about(profile.rival_gap, Happening::Rival(true));
         world.in_about(profile.lock_gap, Happening::RowLock(true));
+        world.in_about(profile.reload_gap, Happening::Reload);
+        world.in_about(profile.reload_gap, Happening::Telemetry);
         world.in_about(profile.crash_gap, Happening::Crash);
         world.in_about(profile.terminate_gap, Happening::Terminate);
         world
@@ -200,6 +215,9 @@ impl World {
             | Happening::Overload(_)
             | Happening::Rival(_)
             | Happening::RowLock(_)
+            | Happening::Reload
+            | Happening::Overlay
+            | Happening::Telemetry
             | Happening::Terminate
             | Happening::Crash
             | Happening::Restart
@@ -269,6 +287,14 @@ impl World {
                 self.told_all();
                 self.step(Event::Notified);
             }
+            Incoming::ConfigChanged => {
+                self.config_changed();
+                self.step(Event::ConfigChanged);
+            }
+            Incoming::TelemetryChanged => {
+                self.telemetry_changed();
+                self.step(Event::TelemetryChanged);
+            }
             Incoming::Lost => {
                 // A job that was issued meanwhile finds out by itself.
                 if self.job.is_none() && !self.life.connected {
@@ -325,7 +351,7 @@ impl World {
                 let delay = self.delay();
                 self.after(delay, Happening::Effect);
             }
-            Action::Spawn { worker, stage } => {
+            Action::Spawn { worker, stage, .. } => {
                 let stage = self.names.iter().position(|name| *name == stage).expect("a stage that exists");
                 self.spawn(worker, stage);
             }

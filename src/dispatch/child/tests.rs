@@ -8,18 +8,31 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(20);
 const WORKER: WorkerId = WorkerId(7);
 
-fn launcher_of(script: &str, program: &str, queue_limit: u32) -> Launcher {
-    let programs = [("first".to_owned(), Program { name: program.to_owned(), queue_limit })];
+/// A launcher, and the program that it is to start.
+struct Starter {
+    launcher: Launcher,
+    program: &'static str,
+    queue_limit: u32,
+}
+
+impl Starter {
+    fn spawn(&self, worker: WorkerId, stage: &str) -> Result<Child, String> {
+        self.launcher.spawn(worker, stage, self.program, self.queue_limit)
+    }
+}
+
+fn launcher_of(script: &str, program: &'static str, queue_limit: u32) -> Starter {
     let variables = [("PATH", "/usr/bin:/bin"), ("SECRET", "x"), ("PEPSI_STAGE", "wrong"), ("PGUSER", "me")];
     let variables = variables.map(|(name, value)| (OsString::from(name), OsString::from(value)));
-    Launcher::new(PathBuf::from(script), programs.into(), variables.into_iter())
+    let launcher = Launcher::new(PathBuf::from(script), variables.into_iter());
+    Starter { launcher, program, queue_limit }
 }
 
 fn start(script: &str) -> Child {
     launcher_of(script, "/bin/sh", 4).spawn(WORKER, "first").unwrap()
 }
 
-fn error_of(launcher: &Launcher) -> String {
+fn error_of(launcher: &Starter) -> String {
     launcher.spawn(WORKER, "first").err().unwrap()
 }
 

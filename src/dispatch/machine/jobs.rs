@@ -27,6 +27,7 @@ pub(super) enum Kind {
     Claim,
     Flush,
     Bodies,
+    Reread,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +49,8 @@ enum Link {
 pub(super) struct Jobs {
     link: Link,
     under_way: Option<Kind>,
+    /// There was a connection.
+    connected_before: bool,
     /// The lock was ours once.
     established: bool,
     /// The first reconcile is done, and the service manager knows.
@@ -61,6 +64,7 @@ impl Jobs {
         Jobs {
             link: Link::None,
             under_way: None,
+            connected_before: false,
             established: false,
             announced: false,
             lock_until: None,
@@ -118,6 +122,10 @@ impl Machine {
         match reply {
             Reply::Connected => {
                 fits(&[Kind::Connect]);
+                if std::mem::replace(&mut self.jobs.connected_before, true) {
+                    // A notification may have been missed. The first connection listened before it was read over.
+                    self.reload.want(self.now, false);
+                }
                 self.jobs.link = Link::Open { retry_at: self.now };
             }
             Reply::Locked => {
@@ -144,6 +152,14 @@ impl Machine {
                     self.claims.touch(*id);
                 }
                 self.sweeps.done(self.now, rows, more, due_in);
+            }
+            Reply::Config { stages, changes } => {
+                fits(&[Kind::Reread]);
+                self.reread(stages, changes);
+            }
+            Reply::Malformed { code, errors } => {
+                fits(&[Kind::Reread]);
+                self.malformed(code, errors);
             }
             Reply::Strays(rows) => {
                 fits(&[Kind::Reconcile]);
@@ -216,7 +232,7 @@ impl Machine {
         for (stage, Claimed { stage: name, row: claim, sender: _, strikes }) in placed {
             self.sweeps.claimed(self.now, &name, claim.id);
             match stage {
-                Some(stage) if self.stop.is_none() => {
+                Some(stage) if self.stop.is_none() && !self.stages[stage].is_removed() => {
                     let alone = self.strikes.take(claim.id) || strikes > 0;
                     self.stages[stage].waiting.push_back(Row { claim, strikes, alone });
                 }
@@ -260,7 +276,7 @@ impl Machine {
             }
             Kind::Flush => self.stats.done(),
             Kind::Bodies => {}
-            Kind::Connect | Kind::Lock | Kind::Sweep | Kind::Claim => {
+            Kind::Connect | Kind::Lock | Kind::Sweep | Kind::Claim | Kind::Reread => {
                 unreachable!("they have replies of their own")
             }
         }
@@ -298,6 +314,13 @@ impl Machine {
                     self.log_often(Severity::Warning, None, Cause::Write, text);
                 }
             }
+            Kind::Reread => {
+                if self.reload.refused(self.now, &mut self.chance) {
+                    let text =
+                        format!("the configuration stays as it is, it could not be read again: {error}");
+                    self.log(Severity::Warning, None, text);
+                }
+            }
             Kind::Reconcile | Kind::Sweep | Kind::Flush | Kind::Bodies => self.upkeep_refused(kind, &error),
         }
     }
@@ -319,9 +342,13 @@ impl Machine {
                 self.stats.refused(self.now);
                 "the flush of statistics"
             }
-            Kind::Bodies | Kind::Connect | Kind::Lock | Kind::Withdraw | Kind::Write | Kind::Claim => {
-                "the collection of bodies"
-            }
+            Kind::Bodies
+            | Kind::Connect
+            | Kind::Lock
+            | Kind::Withdraw
+            | Kind::Write
+            | Kind::Claim
+            | Kind::Reread => "the collection of bodies",
         };
         self.log_often(Severity::Warning, None, Cause::Upkeep, format!("{what} was not done: {error}"));
     }
@@ -358,6 +385,7 @@ impl Machine {
     fn disconnected(&mut self) {
         self.writes.lost();
         self.upkeep.lost();
+        self.reload.lost();
         self.sweeps.lost();
         self.jobs.lock_until = None;
         let delay = self.jobs.backoff.next(&mut self.chance);
@@ -396,6 +424,10 @@ impl Machine {
             Kind::Bodies => {
                 self.upkeep.bodies_issued();
                 Some(Job::CollectBodies { limit: super::upkeep::BODIES_LIMIT })
+            }
+            Kind::Reread => {
+                self.reload.issued();
+                Some(Job::Reread)
             }
         };
         if let Some(job) = job {

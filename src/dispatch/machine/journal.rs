@@ -51,6 +51,17 @@ pub(super) struct Journal {
 }
 
 impl Journal {
+    /// Other stages from now on: which of the old ones each was.
+    pub(super) fn restage(&mut self, was: &[Option<usize>]) {
+        let place = |old: usize| was.iter().position(|was| *was == Some(old));
+        let entries = std::mem::take(&mut self.entries).into_iter();
+        let moved = entries.filter_map(|((stage, cause), entry)| match stage {
+            None => Some(((None, cause), entry)),
+            Some(old) => place(old).map(|stage| ((Some(stage), cause), entry)),
+        });
+        self.entries = moved.collect();
+    }
+
     /// Some when a line may be written now, with the number of lines that were left out before it.
     pub(super) fn admit(&mut self, now: Micros, stage: Option<usize>, cause: Cause) -> Option<u64> {
         let entry = self.entries.entry((stage, cause)).or_insert(Entry { until: 0, silent: 0 });

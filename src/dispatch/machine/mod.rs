@@ -15,6 +15,7 @@ mod jobs;
 mod journal;
 mod pool;
 mod pressure;
+mod reload;
 mod stats;
 mod stop;
 mod strike;
@@ -53,6 +54,7 @@ impl Claim {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageSpec {
     pub name: String,
+    pub program: String,
     pub parallelism: u32,
     pub queue_limit: u32,
     pub max_messages: u32,
@@ -162,6 +164,8 @@ pub enum Job {
     Flush(Deltas),
     /// Unreferenced bodies, at most `limit`. Reply: Done.
     CollectBodies { limit: u32 },
+    /// Read file and overlay again (C2). Reply: Config, or Malformed; a Fault when either cannot be read.
+    Reread,
 }
 
 /// Statistics not yet written.
@@ -211,6 +215,16 @@ pub enum Reply {
     },
     Strays(Vec<Stray>),
     Done,
+    /// The stages as they are configured now. `changes` tells in words what has changed; None: nothing at all.
+    Config {
+        stages: Vec<StageSpec>,
+        changes: Option<String>,
+    },
+    /// The configuration does not parse, for these reasons. The dispatcher ends in order, with `code`.
+    Malformed {
+        code: u8,
+        errors: Vec<String>,
+    },
     Fault(Fault),
     /// Nothing but a person can mend it: a schema of another release, no permission. The dispatcher ends with `code`.
     Fatal {
@@ -229,6 +243,10 @@ pub enum Event {
     ConnectionLost(String),
     /// NOTIFY workqueue.
     Notified,
+    /// NOTIFY config_changed, or SIGHUP.
+    ConfigChanged,
+    /// NOTIFY telemetry_changed.
+    TelemetryChanged,
     SpawnFailed {
         worker: WorkerId,
         error: String,
@@ -273,6 +291,8 @@ impl Event {
         match self {
             Event::ConnectionLost(_)
             | Event::Notified
+            | Event::ConfigChanged
+            | Event::TelemetryChanged
             | Event::Ready { .. }
             | Event::Answer { .. }
             | Event::Halted { .. }
@@ -289,10 +309,13 @@ impl Event {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     Job(Job),
-    /// Start `worker` for `stage`; afterwards only SpawnFailed or Exited ends it.
+    /// Start `program` as `worker` for `stage`; afterwards only SpawnFailed or Exited ends it. It will not be sent more
+    /// than `queue_limit` ids at once.
     Spawn {
         worker: WorkerId,
         stage: String,
+        program: String,
+        queue_limit: u32,
     },
     /// Hand these over in one write; `claims` as in its Ready.
     Send {
@@ -360,6 +383,7 @@ pub struct Machine {
     pressure: pressure::Pressure,
     strikes: strike::Suspects,
     journal: journal::Journal,
+    reload: reload::Reload,
     stop: Option<stop::Stop>,
     last_worker: u64,
     actions: Vec<Action>,
@@ -369,9 +393,7 @@ pub struct Machine {
 impl Machine {
     /// `seed` drives the jitter of reconnects and the spread of pauses.
     pub fn new(settings: Settings, stages: Vec<StageSpec>, seed: u64) -> Machine {
-        for spec in &stages {
-            assert!(spec.parallelism > 0 && spec.queue_limit > 0 && spec.max_messages > 0, "an empty pool");
-        }
+        stages.iter().for_each(StageSpec::check);
         let parallelism = stages.iter().map(|spec| spec.parallelism).collect();
         Machine {
             now: 0,
@@ -387,6 +409,7 @@ impl Machine {
             pressure: pressure::Pressure::new(parallelism),
             strikes: strike::Suspects::default(),
             journal: journal::Journal::default(),
+            reload: reload::Reload::new(),
             stages: stages.into_iter().map(pool::Stage::new).collect(),
             settings,
             stop: None,
@@ -412,6 +435,8 @@ impl Machine {
             Event::Reply(reply) => self.reply(reply),
             Event::ConnectionLost(error) => self.connection_lost(error),
             Event::Notified => self.claims.expose(now),
+            Event::ConfigChanged => self.config_changed(),
+            Event::TelemetryChanged => self.telemetry_changed(),
             Event::SpawnFailed { worker, error } => self.worker(worker, worker::Input::Unstartable(error)),
             Event::Ready { worker, claims } => self.worker(worker, worker::Input::Ready { claims }),
             Event::Answer { worker, status, report } => {

@@ -1,8 +1,9 @@
 //! The workers of one stage and the rows that wait for one (requirements P1-P5): capacity, packing, spawning,
 //! recycling, cooldown. What a worker does with an event is `worker`'s table, what becomes of rows is `verdict`'s.
 //!
-//! Invariants: at most PARALLELISM workers whatever their state, at most QUEUE_LIMIT ids with each, and no more rows
-//! in the stage than both allow, but for rows that must be alone and wait for a worker of their own.
+//! Invariants: a worker is started only while there are fewer than PARALLELISM, whatever their state; at most QUEUE_LIMIT
+//! ids with each, and no more rows in the stage than both allow, but for rows that must be alone and wait for a worker of
+//! their own. Workers from before a reload (C2) may be more, and hold more, than the new values say.
 
 use super::worker::{Deed, Input, Row, State, Worker};
 use super::{Action, Claim, Micros, StageSpec, WorkerId};
@@ -27,6 +28,8 @@ pub(super) struct Stage {
     cool_until: Option<Micros>,
     cooldown: Micros,
     hold_until: Option<Micros>,
+    /// Its section is gone; only its last workers are still here.
+    removed: bool,
 }
 
 /// Where a row goes.
@@ -46,7 +49,40 @@ impl Stage {
             cool_until: None,
             cooldown: COOLDOWN,
             hold_until: None,
+            removed: false,
         }
+    }
+
+    /// The section was read again. A cooldown ends: whoever mended the stage must not wait for it.
+    pub(super) fn renewed(self, spec: StageSpec) -> Stage {
+        // One that comes again before it was forgotten is as new.
+        let hold_until = self.hold_until.filter(|_| !self.removed);
+        Stage { spec, removed: false, cool_until: None, cooldown: COOLDOWN, hold_until, ..self }
+    }
+
+    pub(super) fn removed(self) -> Stage {
+        Stage { removed: true, cool_until: None, ..self }
+    }
+
+    /// It was removed, and nothing is left of it.
+    pub(super) fn is_over(&self) -> bool {
+        self.removed && self.workers.is_empty() && self.waiting.is_empty()
+    }
+
+    pub(super) fn is_removed(&self) -> bool {
+        self.removed
+    }
+
+    /// What waits here though the new values leave no room for it, the newest first to go; of a removed stage all that
+    /// was not sent.
+    pub(super) fn excess(&mut self) -> Vec<Claim> {
+        if self.removed {
+            return self.withdraw();
+        }
+        let most = self.spec.parallelism.saturating_mul(self.spec.queue_limit);
+        let held: u32 = self.workers.iter().map(Worker::holds).sum();
+        let room = self.waiting.len().min(most.saturating_sub(held) as usize);
+        self.waiting.split_off(room).into_iter().map(|row| row.claim).collect()
     }
 
     pub(super) fn live(&self) -> u32 {
@@ -64,7 +100,7 @@ impl Stage {
 
     /// How many rows may be claimed; `cap` is PARALLELISM, or less under pressure.
     pub(super) fn capacity(&self, cap: u32) -> u32 {
-        if !self.waiting.is_empty() || self.hold_until.is_some() {
+        if self.removed || !self.waiting.is_empty() || self.hold_until.is_some() {
             return 0;
         }
         let cooling = self.cool_until.is_some();
@@ -78,7 +114,7 @@ impl Stage {
     }
 
     pub(super) fn may_spawn(&self, cap: u32) -> bool {
-        self.cool_until.is_none() && self.live() < cap
+        !self.removed && self.cool_until.is_none() && self.live() < cap
     }
 
     /// Messages are known to be short here.
@@ -128,7 +164,11 @@ impl Stage {
                     *last_worker += 1;
                     let id = WorkerId(*last_worker);
                     self.workers.push(Worker::new(id, now));
-                    actions.push(Action::Spawn { worker: id, stage: self.spec.name.clone() });
+                    assert!(
+                        !self.removed && self.live() <= self.spec.parallelism,
+                        "more workers than PARALLELISM"
+                    );
+                    actions.push(self.spawn(id));
                     self.workers.len() - 1
                 }
                 Place::Nowhere => break,
@@ -151,6 +191,12 @@ impl Stage {
             return self.waiting.drain(..).collect();
         }
         Vec::new()
+    }
+
+    fn spawn(&self, worker: WorkerId) -> Action {
+        let StageSpec { name, program, queue_limit, .. } = &self.spec;
+        let (stage, program) = (name.clone(), program.clone());
+        Action::Spawn { worker, stage, program, queue_limit: *queue_limit }
     }
 
     /// What was not sent to a worker waits for another, ahead of what came later.
@@ -212,7 +258,7 @@ impl Stage {
         open.iter().take(surplus).map(|worker| worker.id).collect()
     }
 
-    /// The dispatcher ends: what was not sent is given back.
+    /// What was not sent is given back.
     pub(super) fn withdraw(&mut self) -> Vec<Claim> {
         let unsent = self.workers.iter_mut().flat_map(|worker| worker.unsent.drain(..));
         unsent.chain(self.waiting.drain(..)).map(|row| row.claim).collect()
@@ -220,9 +266,11 @@ impl Stage {
 
     /// Our own rules, checked.
     pub(super) fn audit(&self) {
-        assert!(self.live() <= self.spec.parallelism, "more workers than PARALLELISM");
+        let open = self.workers.iter().filter(|worker| worker.is_open());
+        assert!(open.count() <= self.spec.parallelism as usize, "more workers than PARALLELISM");
         for worker in &self.workers {
-            assert!(worker.holds() <= self.spec.queue_limit, "more ids than QUEUE_LIMIT");
+            let is_full = worker.holds() > self.spec.queue_limit;
+            assert!(!is_full || !worker.is_open(), "more ids than QUEUE_LIMIT");
             assert!(worker.sent.len() < 2 || !worker.sent.iter().any(|row| row.alone), "a row is not alone");
             assert!(worker.sent.len() < 2 || worker.ghosts.is_empty(), "a row is behind withdrawn ones");
         }

@@ -29,7 +29,15 @@ impl Pressure {
 
     /// How many workers the stage may have.
     pub(super) fn cap(&self, stage: usize) -> u32 {
-        self.cuts[stage].as_ref().map_or(self.parallelism[stage], |cut| cut.cap)
+        let all = self.parallelism[stage];
+        self.cuts[stage].as_ref().map_or(all, |cut| cut.cap.min(all))
+    }
+
+    /// Other stages from now on: which of the old ones each was, and its PARALLELISM.
+    pub(super) fn restage(&mut self, was: &[Option<usize>], parallelism: impl Iterator<Item = u32>) {
+        let old = std::mem::take(&mut self.cuts);
+        self.cuts = was.iter().map(|was| was.and_then(|was| old[was].clone())).collect();
+        self.parallelism = parallelism.collect();
     }
 
     /// A report of overload; `workers` are the processes of each stage. The stage that was cut, and its new cap.

@@ -44,7 +44,7 @@ impl Machine {
         self.kill_all();
     }
 
-    fn begin(&mut self, code: u8, database: bool) {
+    pub(super) fn begin(&mut self, code: u8, database: bool) {
         self.actions.push(Action::Announce(Announcement::Stopping));
         let since = self.now;
         self.stop = Some(Stop { code, since, killed: false, database, alone: None, flushed: false });
@@ -72,7 +72,7 @@ impl Machine {
         self.stages.iter().all(|stage| stage.workers.is_empty())
     }
 
-    fn workers(&self) -> Vec<WorkerId> {
+    pub(super) fn workers(&self) -> Vec<WorkerId> {
         self.stages.iter().flat_map(|stage| &stage.workers).map(|worker| worker.id).collect()
     }
 

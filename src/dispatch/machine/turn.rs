@@ -19,6 +19,7 @@ impl Machine {
         self.judge_workers();
         self.expire();
         self.turn_stop();
+        self.turn_reload();
         self.begin_withdrawal();
         // What the timers freed is given out before capacities are counted.
         self.hand_out();
@@ -88,20 +89,20 @@ impl Machine {
             let load = Load { workers, places, held, is_quick: stage.is_quick() };
             self.sweeps.room(self.now, &stage.spec.name, load)
         };
-        self.stages.iter().enumerate().map(room).collect()
+        self.stages.iter().enumerate().filter(|(_, stage)| !stage.is_removed()).map(room).collect()
     }
 
-    fn wishes(&self) -> [Wish; 7] {
+    fn wishes(&self) -> [Wish; 8] {
         if let Some(stop) = &self.stop {
-            return if stop.database { self.last_wishes() } else { [None; 7] };
+            return if stop.database { self.last_wishes() } else { [None; 8] };
         }
         if !self.jobs.is_up() {
-            return [self.jobs.wish(), None, None, None, None, None, None];
+            return [self.jobs.wish(), None, None, None, None, None, None, None];
         }
         let may_claim = self.upkeep.is_reconciled() && !self.writes.is_full();
         let claim = if may_claim { self.claims.wish(&self.capacities()) } else { None };
         let idle = self.writes.is_empty() && self.stages.iter().all(super::pool::Stage::is_idle);
-        let claim = claim.map(|at| (Kind::Claim, at));
+        let claim = claim.map(|at| (Kind::Claim, at.max(self.reload.claims_from())));
         let sweep = self.sweeps.wish(self.now, &self.rooms()).map(|at| (Kind::Sweep, at));
         // Many sweeps in a row let the claims in between.
         let (first, second) = if self.sweeps.since_claim { (claim, sweep) } else { (sweep, claim) };
@@ -110,6 +111,7 @@ impl Machine {
             self.withdrawal_wish(),
             self.writes.wish().map(|at| (Kind::Write, at)),
             self.upkeep.reconcile_wish().map(|at| (Kind::Reconcile, at)),
+            self.reload.wish().map(|at| (Kind::Reread, at)),
             first,
             second,
             self.stats.wish(idle).map(|at| (Kind::Flush, at)),
@@ -118,17 +120,18 @@ impl Machine {
     }
 
     /// While the dispatcher ends: what is owed, and nothing new.
-    fn last_wishes(&self) -> [Wish; 7] {
+    fn last_wishes(&self) -> [Wish; 8] {
         if !self.jobs.is_established() {
-            return [None; 7];
+            return [None; 8];
         }
         if !self.jobs.is_up() {
-            return [self.jobs.wish(), None, None, None, None, None, None];
+            return [self.jobs.wish(), None, None, None, None, None, None, None];
         }
         [
             self.writes.wish().map(|at| (Kind::Write, at)),
             self.last_reconcile().map(|at| (Kind::Reconcile, at)),
             self.last_flush().map(|at| (Kind::Flush, at)),
+            None,
             None,
             None,
             None,
@@ -146,9 +149,10 @@ impl Machine {
         let timers = stages
             .chain(self.pressure.deadline())
             .chain(self.stop_deadline())
+            .chain(self.reload_deadline())
             .chain(self.withdrawal_deadline())
             .min();
-        let wishes = if self.jobs.is_busy() { [None; 7] } else { self.wishes() };
+        let wishes = if self.jobs.is_busy() { [None; 8] } else { self.wishes() };
         let jobs = wishes.into_iter().flatten().map(|(_, at)| at).min();
         // Nothing is ever due before now, and what is due never (MAX_RUNTIME = forever) is no deadline.
         let first = timers.into_iter().chain(jobs).min().filter(|at| *at < Micros::MAX);

@@ -151,7 +151,6 @@ impl Fair {
     }
 
     /// Other stages from now on: what each of them was among the old ones. No claim may be under way.
-    #[allow(dead_code)] // For the reload of the stage table (C2).
     pub fn restage(&mut self, was: &[Option<usize>]) {
         assert!(self.asked.is_empty(), "a claim is under way");
         let fair = self.settings.fair;

@@ -1,0 +1,199 @@
+//! Reading the configuration again while the dispatcher runs (requirements C2, C3): the file it was started with and the
+//! overlay, what has changed in them, and what they make of the stage table.
+//!
+//! What only a restart brings into effect is said once, when it changes. What is wrong is told as such; what that leads
+//! to is the machine's to decide.
+
+use super::machine::{Fault, Reply};
+use super::options::{self, Options};
+use crate::host::{self, Unusable};
+use crate::proto::conf::{Conf, ConfError};
+use crate::proto::graph::Graph;
+use crate::{Level, config, exit, log};
+use std::path::PathBuf;
+
+/// Where the configuration is, and what it said when it was last read.
+pub struct Configuration {
+    path: PathBuf,
+    /// File and overlay.
+    conf: Conf,
+    /// In force until the end.
+    options: Options,
+}
+
+impl Configuration {
+    pub fn new(path: PathBuf, conf: Conf, options: Options) -> Configuration {
+        Configuration { path, conf, options }
+    }
+
+    /// Reads the file, and lays these rows of the overlay over it.
+    pub fn reread(&mut self, rows: &[(String, String, String)]) -> Reply {
+        let mut conf = match host::read_config(&self.path) {
+            Ok(conf) => conf,
+            Err(Unusable::Unreadable(error)) => return Reply::Fault(Fault::Refused(error)),
+            Err(Unusable::Malformed(error)) => {
+                return Reply::Malformed { code: exit::CONFIG, errors: vec![error] };
+            }
+        };
+        config::overlay(&mut conf, rows);
+        let graph = match Graph::parse(&conf) {
+            Ok(graph) => graph,
+            Err(errors) => {
+                let errors = errors.iter().map(ConfError::to_string).collect();
+                return Reply::Malformed { code: exit::CONFIG, errors };
+            }
+        };
+        let changes = self.changes(&conf);
+        if changes.is_some() {
+            warn(&options::unknown(&conf));
+            warn(&graph.warnings);
+            self.warn_of_what_needs_a_restart(&conf);
+            self.conf = conf;
+        }
+        Reply::Config { stages: options::stage_specs(&graph), changes }
+    }
+
+    /// In words; None: nothing.
+    fn changes(&self, conf: &Conf) -> Option<String> {
+        let (mut added, mut edited, mut removed, mut others) = (vec![], vec![], vec![], vec![]);
+        let changed = conf.changed(&self.conf);
+        for name in &changed {
+            let (list, name) = match name.strip_prefix("stage-") {
+                None => (&mut others, *name),
+                Some(stage) if self.conf.section(name).is_none() => (&mut added, stage),
+                Some(stage) if conf.section(name).is_none() => (&mut removed, stage),
+                Some(stage) => (&mut edited, stage),
+            };
+            list.push(name);
+        }
+        let lists =
+            [("added", added), ("edited", edited), ("removed", removed), ("changed besides stages", others)];
+        let lists = lists.iter().filter(|(_, names)| !names.is_empty());
+        let parts: Vec<String> = lists.map(|(what, names)| format!("{what} {}", names.join(", "))).collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
+
+    /// The values in force, those read before and those read now: one line when the last two differ, and the first too.
+    fn warn_of_what_needs_a_restart(&self, conf: &Conf) {
+        let now = Options::read(conf);
+        if Options::read(&self.conf) == now {
+            return;
+        }
+        match now {
+            Ok(now) if now == self.options => {}
+            Ok(_) => {
+                let text =
+                    "[pepsi-dispatch] or the database has changed, which takes effect at the next start";
+                log(Level::Warning, "", text, &[]);
+            }
+            Err(errors) => {
+                for error in errors {
+                    let text = format!("{error}; the next start would fail");
+                    log(Level::Warning, "", &text, &[]);
+                }
+            }
+        }
+    }
+}
+
+/// One line for each.
+pub fn warn(warnings: &[ConfError]) {
+    warnings.iter().for_each(|warning| log(Level::Warning, "", &warning.to_string(), &[]));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dispatch::machine::StageSpec;
+
+    /// A file of a test, with its configuration.
+    struct Test {
+        configuration: Configuration,
+    }
+
+    impl Test {
+        fn new(name: &str, text: &str) -> Test {
+            let path = std::env::temp_dir().join(format!("pepsi-reread-{}-{name}", std::process::id()));
+            std::fs::write(&path, text).unwrap();
+            let conf = host::read_config(&path).ok().unwrap();
+            let options = Options::read(&conf).unwrap();
+            Test { configuration: Configuration::new(path, conf, options) }
+        }
+
+        fn write(&self, text: &str) {
+            std::fs::write(&self.configuration.path, text).unwrap();
+        }
+
+        fn read(&mut self, rows: &[(&str, &str, &str)]) -> (Vec<StageSpec>, Option<String>) {
+            match self.reply(rows) {
+                Reply::Config { stages, changes } => (stages, changes),
+                other => panic!("{other:?}"),
+            }
+        }
+
+        fn reply(&mut self, rows: &[(&str, &str, &str)]) -> Reply {
+            let own = |part: &&str| (*part).to_owned();
+            let rows: Vec<_> = rows.iter().map(|(a, b, c)| (own(a), own(b), own(c))).collect();
+            self.configuration.reread(&rows)
+        }
+    }
+
+    impl Drop for Test {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.configuration.path);
+        }
+    }
+
+    // Req: C2
+    #[test]
+    fn file_and_overlay_are_both_read_again_and_what_changed_is_said() {
+        let mut test = Test::new("both", "[stage-a]\nPROGRAM = one\n[stage-b]\nPROGRAM = one\n");
+        assert_eq!(test.read(&[]).1, None);
+        test.write("# moved\n\n[stage-b]\nPROGRAM = one\n[stage-a]\nprogram = \"one\"\n");
+        assert_eq!(test.read(&[]).1, None, "only places have changed");
+        test.write("[stage-b]\nPROGRAM = two\nOWN = x\n[stage-c]\nPROGRAM = one\n[paths]\nX = y\n");
+        let (stages, changes) = test.read(&[("stage-d", "PROGRAM", "four"), ("Stage-D", "parallelism", "9")]);
+        assert_eq!(changes.as_deref(), Some("added c, d; edited b; removed a; changed besides stages paths"));
+        let seen: Vec<_> =
+            stages.iter().map(|s| (s.name.as_str(), s.program.as_str(), s.parallelism)).collect();
+        assert_eq!(seen, [("b", "two", 4), ("c", "one", 4), ("d", "four", 9)]);
+        assert_eq!(test.read(&[("stage-d", "PROGRAM", "four"), ("stage-d", "PARALLELISM", "9")]).1, None);
+        assert_eq!(test.read(&[]).1.as_deref(), Some("removed d"));
+        test.write("[stage-b]\nPROGRAM = two\nOWN = z\n[stage-c]\nPROGRAM = one\n[paths]\nX = y\n");
+        assert_eq!(test.read(&[]).1.as_deref(), Some("edited b"), "an option that only its worker reads");
+    }
+
+    // Req: C3, CLI3
+    #[test]
+    fn what_does_not_parse_and_what_cannot_be_read_are_two_things() {
+        let good = "[stage-a]\nPROGRAM = one\n";
+        let mut test = Test::new("bad", good);
+        let errors = |reply: Reply| match reply {
+            Reply::Malformed { code: exit::CONFIG, errors } => errors,
+            other => panic!("{other:?}"),
+        };
+        let rows = [("stage-a", "PARALLELISM", "0"), ("stage-b", "MAX_RUNTIME", "soon")];
+        let found = errors(test.reply(&rows));
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found.iter().all(|error| error.starts_with("config_override:0: [stage-")), "{found:?}");
+        test.write("[stage-a\n");
+        assert!(errors(test.reply(&[]))[0].contains(":1: "));
+        test.write("[stage-a]\nPROGRAM = \u{e9}\n");
+        assert!(test.read(&[]).1.is_some());
+        std::fs::remove_file(&test.configuration.path).unwrap();
+        assert!(
+            matches!(test.reply(&[]), Reply::Fault(Fault::Refused(error)) if error.contains("pepsi-reread"))
+        );
+        test.write(good);
+        assert!(test.read(&[]).1.is_some());
+    }
+
+    #[test]
+    fn what_needs_a_restart_does_not_stop_a_reload() {
+        let mut test = Test::new("fixed", "[stage-a]\nPROGRAM = one\n");
+        test.write("[pepsi-dispatch]\nPOLL_INTERVAL = never\n[stage-a]\nPROGRAM = two\n");
+        let (stages, changes) = test.read(&[]);
+        assert_eq!(stages[0].program, "two");
+        assert_eq!(changes.as_deref(), Some("edited a; changed besides stages pepsi-dispatch"));
+    }
+}
