@@ -344,7 +344,8 @@ impl Database {
     /// The stages are all there are, in their order.
     fn sweep(&mut self, stages: &[Due], now: Micros) -> Reply {
         let (mut rows, mut more, mut due_in) = (Vec::new(), Vec::new(), None::<Micros>);
-        for (stage, one) in stages.iter().enumerate() {
+        for one in stages {
+            let stage = self.names.iter().position(|name| *name == one.stage).expect("a stage of this world");
             let since = one.since.map_or(0, |since| since as Micros);
             let here = |(due, id): &&(Micros, i64)| *due >= since && self.row(*id).stage == stage;
             let paused: Vec<(Micros, i64)> =
