@@ -235,12 +235,12 @@ impl World {
         let span = self.prng.pick(&[100 * MILLI, 3 * SECOND, 40 * SECOND, 1000 * SECOND]);
         if self.prng.chance(500) {
             self.note("the dispatcher stands still");
-            self.stalled = self.now + span;
+            self.stalled = self.stalled.max(self.now + span);
         } else {
             self.note("the clock leaps");
             self.leap = span;
         }
-        self.life.stalled = Some(self.now + span);
+        self.life.stalled = self.life.stalled.max(Some(self.now + span));
         self.in_about(self.profile.stall_gap, Happening::Stall);
     }
 
