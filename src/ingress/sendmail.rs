@@ -190,8 +190,9 @@ fn settings(conf: &Conf) -> Result<Settings, ConfError> {
     }
     let limit = section.number("MESSAGE_SIZE_LIMIT", DEFAULT_MESSAGE_SIZE, 1..=MAX_MESSAGE_SIZE)?;
     settings.size_limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    if let Some(stage) = stage_option(&section, "STAGE")? {
-        settings.stage = stage;
+    if section.get("STAGE")?.is_some() {
+        let stage = stage_option(&section, "STAGE")?;
+        settings.stage = stage.ok_or_else(|| section.error("STAGE", "needs the name of a stage"))?;
     }
     if let Some(domain) = section.get("DOMAIN")? {
         address::parse(&format!("x@{domain}")).map_err(|error| section.error("DOMAIN", &error.0))?;

@@ -286,7 +286,7 @@ impl World {
             // A dispatcher that is blocked in a statement meanwhile is ended by its alarm.
             let blocked = if self.profile.asynchronous { 0 } else { 6 * SECOND };
             let ran = life.stalled.map_or(since, |stalled| stalled.max(since));
-            assert!(self.now <= ran + 6_500 * MILLI + blocked, "the end took {}", self.now - since);
+            assert!(self.now <= ran + 5_500 * MILLI + blocked, "the end took {}", self.now - since);
         }
         for process in self.processes.values() {
             assert!(process.killed_at.is_some(), "a worker is left behind");

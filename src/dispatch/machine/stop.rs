@@ -10,7 +10,7 @@ use super::{Action, Announcement, Machine, Micros, Severity, WorkerId};
 const GRACE: Micros = 3_000_000;
 /// The database is tried for so long after the last worker is gone.
 const WRITE_WAIT: Micros = 4_000_000;
-const LIMIT: Micros = 6_500_000;
+const LIMIT: Micros = 5_500_000;
 
 #[derive(Clone, Debug)]
 pub(super) struct Stop {
