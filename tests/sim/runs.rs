@@ -199,7 +199,8 @@ pub fn drain(world: &mut World) {
 
 fn rest(world: &mut World) {
     // Idle workers go, the last statistics are written, and cuts of parallelism are over.
-    let settled = world.now.max(world.stalled) + 400 * SECOND;
+    let awake = world.now.max(world.stalled).max(world.life.stalled.unwrap_or(0));
+    let settled = awake + 400 * SECOND;
     while world.now < settled || world.machine.is_none() {
         world.round();
     }

@@ -244,7 +244,9 @@ impl World {
         let happening = self.agenda.first_key_value().map(|((at, _), _)| *at);
         let deadline = self.machine.as_ref().filter(|_| !blocked).and_then(Machine::deadline);
         let woken = Some(self.stalled).filter(|at| *at > self.now);
-        let next = happening.into_iter().chain(deadline).chain(woken).min();
+        // What was said while nobody listened is heard now.
+        let said = Some(self.now).filter(|_| self.machine.is_some() && !blocked && !self.inbox.is_empty());
+        let next = happening.into_iter().chain(deadline).chain(woken).chain(said).min();
         let leap = std::mem::take(&mut self.leap);
         let mut next = next.expect("somebody always has something to do").max(self.now) + leap;
         // A turn that nobody needs does nothing.
@@ -256,6 +258,10 @@ impl World {
         assert!(self.stuck < 10_000, "time stands still");
         self.now = next;
         self.database.clock = next;
+        if leap > 0 {
+            // It came on top of the jump to whatever was next.
+            self.life.stalled = self.life.stalled.max(Some(next));
+        }
         while let Some(entry) = self.agenda.first_entry().filter(|entry| entry.key().0 <= next) {
             let (life, what) = entry.remove();
             if life == 0 || life == self.lives {
