@@ -155,6 +155,11 @@ fn find_program(program: &str, path: &OsStr) -> Option<PathBuf> {
     found.or_else(|| crate::is_builtin(program).then(|| PathBuf::from(OURSELVES)))
 }
 
+/// Whether `program` is there and may be executed, as far as its file tells.
+pub fn is_program(program: &str, path: &OsStr) -> bool {
+    find_program(program, path).is_some_and(|file| is_executable(&file))
+}
+
 fn is_executable(file: &Path) -> bool {
     file.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }

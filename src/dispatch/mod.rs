@@ -50,6 +50,7 @@ fn serve(call: &Invocation) -> Result<u8, u8> {
     crate::config::overlay(&mut conf, &rows);
     let graph = Graph::parse(&conf).map_err(refuse)?;
     warn(&graph.warnings);
+    warn(&options::missing(&conf, &graph));
     if graph.stages.is_empty() {
         let text = "the configuration has no [stage-NAME] section: mail will wait and nothing else";
         crate::log(crate::Level::Warning, "", text, &[]);

@@ -3,6 +3,7 @@
 //! Invariants: what is handed to the machine is in microseconds and small enough that no sum of it overflows; every
 //! wrong value is reported with its file and line, not only the first; the overlay never changes what is read here.
 
+use super::child::is_program;
 use super::machine::{Micros, Settings, StageSpec};
 use crate::config;
 use crate::proto::conf::{Conf, ConfError, Section};
@@ -89,6 +90,17 @@ pub fn unknown(conf: &Conf) -> Vec<ConfError> {
         }
     }
     unknown
+}
+
+/// Programs that are not there: a warning each, since one may be installed later.
+pub fn missing(conf: &Conf, graph: &Graph) -> Vec<ConfError> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let missing = graph.stages.iter().filter(|stage| !is_program(&stage.program, &path));
+    let warning = |stage: &crate::proto::graph::Stage| {
+        let section = conf.section(&format!("stage-{}", stage.name))?;
+        Some(section.error("PROGRAM", "is no executable file, nor the name of one on PATH"))
+    };
+    missing.filter_map(warning).collect()
 }
 
 /// Collects the errors; a value that is wrong is its default meanwhile.
@@ -229,6 +241,16 @@ mod tests {
                 "test.conf:5: [pepsi-postgre]: is no section of this release"
             ]
         );
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_a_warning() {
+        let conf = conf(
+            "[stage-init]\nPROGRAM = pepsi-stage-discrad\n[stage-a]\nPROGRAM = /etc/passwd\n[stage-b]\n\
+             PROGRAM = pepsi-stage-discard\n[stage-c]\nPROGRAM = /bin/sh\n",
+        );
+        let missing = missing(&conf, &Graph::parse(&conf).unwrap());
+        assert_eq!(missing.iter().map(|warning| warning.line).collect::<Vec<_>>(), [4, 2]);
     }
 
     #[test]

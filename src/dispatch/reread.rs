@@ -47,6 +47,7 @@ impl Configuration {
         if changes.is_some() {
             warn(&options::unknown(&conf));
             warn(&graph.warnings);
+            warn(&options::missing(&conf, &graph));
             self.warn_of_what_needs_a_restart(&conf);
             self.conf = conf;
         }

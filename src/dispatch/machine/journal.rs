@@ -51,6 +51,11 @@ pub(super) struct Journal {
 }
 
 impl Journal {
+    /// Stages have new values: whatever goes wrong with those is news.
+    pub(super) fn renew(&mut self) {
+        self.entries.retain(|(stage, _), _| stage.is_none());
+    }
+
     /// Other stages from now on: which of the old ones each was.
     pub(super) fn restage(&mut self, was: &[Option<usize>]) {
         let place = |old: usize| was.iter().position(|was| *was == Some(old));
@@ -71,5 +76,29 @@ impl Journal {
         }
         entry.until = now.saturating_add(SILENCE);
         Some(std::mem::take(&mut entry.silent))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_silent_for_a_while_and_then_tells_of_what_was_left_out() {
+        let mut journal = Journal::default();
+        let mut admit = |now, stage| journal.admit(now, stage, Cause::Start);
+        assert_eq!([admit(0, Some(0)), admit(1, Some(0)), admit(1, Some(1))], [Some(0), None, Some(0)]);
+        assert_eq!(admit(SILENCE, Some(0)), Some(1));
+    }
+
+    // Req: C2
+    #[test]
+    fn what_new_values_lead_to_is_said_at_once() {
+        let mut journal = Journal::default();
+        journal.admit(0, Some(0), Cause::Start);
+        journal.admit(0, None, Cause::Connection);
+        journal.renew();
+        assert_eq!(journal.admit(1, Some(0), Cause::Start), Some(0));
+        assert_eq!(journal.admit(1, None, Cause::Connection), None);
     }
 }

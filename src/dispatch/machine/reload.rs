@@ -223,6 +223,7 @@ impl Machine {
                 was.push(Some(place));
             }
         }
+        self.journal.renew();
         self.restage(table, was);
     }
 
