@@ -34,6 +34,22 @@ fn a_row_that_its_worker_did_not_move_goes_back_once_and_then_is_struck() {
     assert_eq!(strikes(&bench.writes()), [(2, 1, Blame::Crashed)]);
 }
 
+/// A look brings a bounded number of them, and what follows from it may be no reason to look again.
+// Req: D7
+#[test]
+fn strays_are_looked_for_until_there_are_none() {
+    let mut bench = pipeline(2..=2);
+    for id in [2, 3, 4] {
+        let stray = Stray { stage: "init".to_owned(), row: claim(id), strikes: 2 };
+        bench.script.push_back(("FindStrays", Reply::Strays(vec![stray])));
+    }
+    bench.answers(1, 0);
+    bench.pass(64 * SECOND);
+    assert_eq!(count(&bench, "FindStrays"), 4);
+    bench.pass(600 * SECOND);
+    assert_eq!(count(&bench, "FindStrays"), 4, "and then no more");
+}
+
 /// One that answers at once, moves nothing and ends would otherwise go round every second for ever.
 // Req: E2
 #[test]
@@ -121,7 +137,7 @@ fn the_end_comes_before_the_alarm_whatever_hangs() {
     bench.script.extend(vec![("Connect", Reply::Fault(Fault::Lost("gone".to_owned()))); 1000]);
     bench.event(Event::ConnectionLost("gone".to_owned()));
     assert_eq!(bench.pass(3 * SECOND), [kill(1)]);
-    assert_eq!(bench.pass(3400 * MILLI), []);
+    assert_eq!(bench.pass(2400 * MILLI), []);
     assert_eq!(bench.pass(SECOND), [Action::Exit { code: 0 }]);
     assert_eq!(bench.machine.held(), [claim(1)], "the next start frees it");
     // And so while a statement is under way.

@@ -164,6 +164,10 @@ impl Machine {
             Reply::Strays(rows) => {
                 fits(&[Kind::Reconcile]);
                 self.upkeep.reconciled();
+                // There may be more than one look brings, and nobody else would ask for them.
+                if !rows.is_empty() {
+                    self.upkeep.suspect(self.now);
+                }
                 rows.into_iter().for_each(|row| self.stray(row));
             }
             Reply::Reconciled(locked) => {
@@ -416,7 +420,7 @@ impl Machine {
             }
             Kind::Sweep => {
                 let rooms = self.rooms();
-                Some(self.sweeps.issue(rooms))
+                Some(self.sweeps.issue(self.now, rooms))
             }
             Kind::Claim => {
                 self.sweeps.since_claim = false;
