@@ -377,8 +377,9 @@ impl World {
                 self.life.done.clear();
                 self.told_all();
             }
-            (Job::Reconcile { .. }, _) => {
+            (Job::Reconcile { .. }, Reply::Reconciled(rows)) => {
                 self.life.reconciled = true;
+                self.passed_over(rows);
                 self.told_all();
             }
             (Job::FindStrays { .. }, Reply::Strays(rows)) => rows.iter().for_each(|row| self.strayed(row)),
