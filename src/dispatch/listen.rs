@@ -55,7 +55,7 @@ impl Link {
         }
     }
 
-    /// The overlay of requirement C1: section, option, value.
+    /// The overlay of requirement C1 (section, option, value), before the first job.
     pub fn overrides(&mut self) -> Result<Vec<(String, String, String)>, Error> {
         self.bounded(|link| link.db()?.overrides())
     }
@@ -187,7 +187,7 @@ impl Link {
 
     /// An overlay that is not there any more is no reason to end, as another schema would be (C3).
     fn overlay(&mut self) -> Result<Vec<(String, String, String)>, Error> {
-        self.overrides().map_err(|error| match error {
+        self.db()?.overrides().map_err(|error| match error {
             Error::Schema(text) => Error::Refused(text),
             Error::Lost(_)
             | Error::Overloaded(_)
