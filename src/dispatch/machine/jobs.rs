@@ -6,7 +6,7 @@ use super::chance::Backoff;
 use super::fair::{Notice, Taken};
 use super::journal::Cause;
 use super::worker::Row;
-use super::{Action, Announcement, Claimed, Fault, Job, Machine, Micros, Reply, Severity};
+use super::{Action, Announcement, Claim, Claimed, Fault, Job, Machine, Micros, Reply, Severity};
 
 /// Decorrelated jitter between attempts to connect (W1).
 const RECONNECT: Micros = 100_000;
