@@ -83,7 +83,7 @@ fn a_worker_that_stands_still_is_not_left_behind() {
         let world = World::new();
         world.stage("init", CAREFUL, &[("PARALLELISM", "2"), ("QUEUE_LIMIT", "4")]);
         let mut dispatcher = world.serve();
-        let ids = hang(&world);
+        hang(&world);
         // The rows cannot be written back until this ends.
         let mut other = world.connect();
         let mut holding = other.transaction().unwrap();

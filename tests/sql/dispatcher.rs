@@ -191,7 +191,7 @@ fn a_reconcile_passes_over_a_locked_row_that_nobody_holds_and_waits_for_one_whos
     assert_eq!(db.requeue(&[first]), Ok(1));
 }
 
-// Req: D2, P1
+// Req: D2, D7
 #[test]
 fn a_reconcile_and_a_search_for_strays_bear_twenty_thousand_rows_in_hand() {
     let mut database = harness::database();
