@@ -32,7 +32,7 @@ const FUNCTIONS: &[File] = &[
     File {
         name: "fair",
         text: include_str!("schema/fair.sql"),
-        checksum: "9ec17af74363cbfb70ee4620405cf74bc22a3838645c39cdf1abbea3b74fa629",
+        checksum: "d9ed71504a974c9535e504dea299d9d3c2d429c2cb9ca3460fe9a01a888e3821",
     },
 ];
 

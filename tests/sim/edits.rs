@@ -241,6 +241,25 @@ pub const MUTANTS: &[Mutant] = &[
     ),
     mutant("there is no heartbeat", "claims.rs", "self.next_beat().min(round)", "round"),
     mutant(
+        "a claim whose survey failed is repeated with it",
+        "claims.rs",
+        "self.fair.not_claimed(now)",
+        "{ self.survey |= self.asked_survey; self.fair.not_claimed(now) }",
+    ),
+    mutant(
+        "a survey that broke the connection is repeated at once",
+        "claims.rs",
+        "!std::mem::take(&mut self.asked_survey)",
+        "true",
+    ),
+    mutant(
+        "a survey that failed leaves due rows unknown",
+        "jobs.rs",
+        "self.sweeps.surveyed(self.now, Some(0))",
+        "()",
+    ),
+    mutant("without a stage nobody looks what waits", "claims.rs", "!capacities.is_empty()", "true"),
+    mutant(
         "a first start without a database goes on",
         "jobs.rs",
         "kind == Kind::Connect && !self.jobs.established",

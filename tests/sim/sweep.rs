@@ -235,6 +235,22 @@ fn a_backlog_goes_on_where_it_was_left_and_begins_anew_at_a_heartbeat() {
     assert_eq!(since(&mut bench).first(), Some(&None));
 }
 
+/// What is logged while that time goes by.
+fn logs(bench: &mut Bench, time: u64) -> Vec<String> {
+    let mut texts = Vec::new();
+    let end = bench.now + time;
+    while let Some(at) = bench.machine.deadline().filter(|at| *at <= end) {
+        bench.now = at.max(bench.now);
+        let actions = bench.turn();
+        texts.extend(actions.into_iter().filter_map(|action| match action {
+            Action::Log { message, .. } => Some(message),
+            _ => None,
+        }));
+    }
+    bench.now = end;
+    texts
+}
+
 // Req: W7
 // Req: D9
 #[test]
@@ -243,18 +259,7 @@ fn a_stage_without_a_section_is_logged_once_until_it_is_gone() {
     bench.pass(MINUTE);
     let mut logged = |stages: &[(&str, u64)]| -> Vec<String> {
         bench.unserved = stages.iter().map(|(stage, count)| ((*stage).to_owned(), *count)).collect();
-        let mut texts = Vec::new();
-        let end = bench.now + 2 * MINUTE;
-        while let Some(at) = bench.machine.deadline().filter(|at| *at <= end) {
-            bench.now = at.max(bench.now);
-            let actions = bench.turn();
-            texts.extend(actions.into_iter().filter_map(|action| match action {
-                Action::Log { message, .. } => Some(message),
-                _ => None,
-            }));
-        }
-        bench.now = end;
-        texts
+        logs(&mut bench, 2 * MINUTE)
     };
     let [text] = &logged(&[("gone", 3)])[..] else { panic!("one line") };
     assert_eq!(text, "3 messages wait at stage gone, which has no section: nobody claims them");
@@ -271,16 +276,36 @@ fn a_stage_without_a_section_is_logged_once_until_it_is_gone() {
     assert_eq!(bench.job_names().len(), 10, "POLL_INTERVAL is 30 s");
 }
 
+/// Whether each of the claims since then looked what else waits.
+fn surveys(bench: &mut Bench) -> Vec<bool> {
+    let look = |job| if let Job::Claim { survey, .. } = job { Some(survey) } else { None };
+    std::mem::take(&mut bench.jobs).into_iter().filter_map(look).collect()
+}
+
+// Req: W2
 #[test]
-fn a_claim_that_failed_looks_again_for_what_else_waits() {
+fn a_look_at_what_else_waits_that_fails_stops_no_claims() {
     let mut bench = Bench::one();
+    bench.pass(34 * SECOND);
     bench.jobs.clear();
-    bench.script.push_back(("Claim", Reply::Fault(Fault::Refused("no".to_owned()))));
-    bench.pass(2 * MINUTE);
-    let surveys = bench.jobs.iter().filter(|job| matches!(job, Job::Claim { survey: true, .. })).count();
-    let claims = bench.jobs.iter().filter(|job| matches!(job, Job::Claim { .. })).count();
-    assert_eq!((surveys, claims), (5, 5));
-    assert_eq!(sweeps(&mut bench), [0; 0], "nothing is due");
+    for fault in [Fault::Refused, Fault::Conflict, Fault::Overloaded, Fault::Lost] {
+        bench.script.push_back(("Claim", Reply::Fault(fault("too slow".to_owned()))));
+        bench.pass(30 * SECOND);
+        let swept = bench.jobs.iter().filter(|job| matches!(job, Job::Sweep { .. })).count();
+        assert_eq!(swept, 1, "due rows do not wait for the next look");
+        let surveys = surveys(&mut bench);
+        assert!(surveys.len() > 1, "it is repeated");
+        assert!(surveys[0] && !surveys[1..].contains(&true), "without: {surveys:?}");
+    }
+}
+
+// Req: W7
+#[test]
+fn the_heartbeat_looks_what_else_waits_where_there_is_no_stage() {
+    let mut bench = Bench::up(Vec::new());
+    bench.unserved = vec![("gone".to_owned(), 3)];
+    assert_eq!(logs(&mut bench, MINUTE).len(), 1);
+    assert_eq!(surveys(&mut bench), [true, true]);
 }
 
 /// Long messages have the other workers: there is no hurry, but no need to wait for them either.

@@ -403,6 +403,34 @@ fn what_waits_at_a_stage_that_nobody_serves_is_told_by_a_survey() {
     assert_eq!((many.len(), many[0].clone()), (100, ("a".to_owned(), 1000)));
 }
 
+// Req: W2
+// Req: W7
+#[test]
+fn a_survey_visits_so_many_stages_however_many_there_are() {
+    let mut database = harness::database();
+    let mut db = dispatcher(&database);
+    admit(&mut db, "s");
+    database.run("UPDATE pepsi.workqueue SET status = 'paused', timeout = now() + interval '10 min'");
+    database.run(
+        "INSERT INTO pepsi.workqueue (stage, status, timeout, mail_from, rcpt_to, headers)
+         SELECT 'odd' || to_char(g, 'FM00000'), 'paused',
+                now() + CASE WHEN g IN (3, 20000) THEN interval '-1 h' ELSE interval '1 h' END, '', '{}', ''
+         FROM generate_series(1, 20000) g",
+    );
+    admit(&mut db, "z");
+    let found = survey(&mut db, &[want("s", 1)]);
+    // The pending row is told of behind them all, and the served stage's time is exact; the last of the due rows is not.
+    assert_eq!(found.unserved, [("z".to_owned(), 1), ("odd00003".to_owned(), 1)]);
+    assert!((590_000_000..=600_000_000).contains(&found.due_in_us.expect("one waits")), "{found:?}");
+    // By the server's own count: a probe of an index a visit, and two for each stage that has paused rows.
+    database.run("SET enable_seqscan = off; SET enable_bitmapscan = off; BEGIN");
+    database.run("SELECT FROM pepsi.workqueue_survey('{s}')");
+    let count = "SELECT sum(pg_stat_get_xact_numscans(indexrelid))::bigint FROM pg_index
+         WHERE indrelid = 'pepsi.workqueue'::regclass";
+    let probes: i64 = database.client.query_one(count, &[]).expect("a count").get(0);
+    assert!((1_000..=3_100).contains(&probes), "{probes}");
+}
+
 // Req: E7
 #[test]
 fn a_sweep_passes_over_a_locked_row_without_a_spin() {

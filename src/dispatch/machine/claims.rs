@@ -24,8 +24,10 @@ pub(super) struct Claims {
     skip_locked: bool,
     asked_skipping: bool,
     /// The next claim looks what else waits: stages without a section, and when the first paused row is due. The heartbeat's
-    /// does, so that it costs no statement of its own.
+    /// does, so that it costs no statement of its own. If that one fails the next goes without, lest a look that takes too
+    /// long be the end of all claims.
     survey: bool,
+    /// The claim under way does, or did.
     asked_survey: bool,
     backoff: Backoff,
 }
@@ -72,13 +74,15 @@ impl Claims {
         self.beat.saturating_add(self.poll_interval)
     }
 
-    /// From when a claim with these capacities is wanted: a wake's, the heartbeat's, or for a round that is not over.
+    /// From when a claim with these capacities is wanted: a wake's, for a round that is not over, or the heartbeat's, which
+    /// looks what else waits even where there is no stage.
     pub(super) fn wish(&self, capacities: &[u32]) -> Option<Micros> {
-        if capacities.iter().all(|capacity| *capacity == 0) {
+        let has_any = capacities.iter().any(|capacity| *capacity > 0);
+        if !has_any && !capacities.is_empty() {
             return None;
         }
         let round = self.fair.round_wish(capacities).unwrap_or(Micros::MAX);
-        let at = if self.wanted { 0 } else { self.next_beat().min(round) };
+        let at = if self.wanted && has_any { 0 } else { self.next_beat().min(round) };
         Some(at.max(self.not_before))
     }
 
@@ -109,6 +113,7 @@ impl Claims {
 
     /// The claim took these rows and saw that; `top` is the greatest id given out so far.
     pub(super) fn done(&mut self, now: Micros, taken: &[Taken<'_>], notices: &[(usize, Notice)], top: i64) {
+        self.asked_survey = false;
         self.backoff.reset();
         self.fair.claimed(now, taken, notices, top);
     }
@@ -117,7 +122,7 @@ impl Claims {
     pub(super) fn refused(&mut self, now: Micros, conflict: bool, chance: &mut Chance) {
         self.fair.not_claimed(now);
         self.wanted = true;
-        self.survey |= self.asked_survey;
+        self.asked_survey = false;
         if conflict && !self.asked_skipping {
             self.skip_locked = true;
         } else {
@@ -130,7 +135,8 @@ impl Claims {
     pub(super) fn connected(&mut self) {
         self.not_before = 0;
         self.skip_locked = false;
-        self.survey = true;
+        // The connection may be gone for what it looked at.
+        self.survey = !std::mem::take(&mut self.asked_survey);
         self.fair.reconnected();
         self.want();
     }

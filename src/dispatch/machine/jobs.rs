@@ -311,6 +311,10 @@ impl Machine {
                 self.log_often(Severity::Warning, None, Cause::Withdraw, text);
             }
             Kind::Claim => {
+                if self.claims.has_surveyed() {
+                    // Whether rows are due is not known then.
+                    self.sweeps.surveyed(self.now, Some(0));
+                }
                 self.claims.refused(self.now, conflict, &mut self.chance);
                 self.log_often(
                     Severity::Warning,

@@ -234,20 +234,23 @@ COMMENT ON FUNCTION pepsi.workqueue_look_fair(
 ) IS 'Which rows a fair claim takes, and what it sees of the others';
 
 -- What a claim looks at now and then: when the first paused row of these stages is due, and what waits at others. The rows of a
--- stage that was not asked for are never taken. Its name is found between two of those that were, by a probe of each index:
--- what has passed at those is not read.
+-- stage that was not asked for are never taken. Its name is found between two of those that were, by a probe of an index:
+-- what has passed at those is not read. However many names there are, so many are visited that a claim can wait for it: pending
+-- rows come first, of which each name counts; then paused rows, of which a name may have none that is due.
 -- Returns: due - the microseconds until then, missing when no row is paused with a time; unserved - such a stage, and in `id` how
--- many of its rows are pending, or paused and due.
+-- many of its rows are pending, or paused and due. Stages behind too many others are left out.
 CREATE OR REPLACE FUNCTION pepsi.workqueue_survey(stages text[]) RETURNS TABLE (kind text, at_stage text, id bigint)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog
 AS $$
 DECLARE
-    -- At most so many stages are told of, and so many rows counted of each.
+    -- At most so many stages are told of, so many names visited, and so many rows counted of each.
     most_stages CONSTANT integer := 100;
+    most_visits CONSTANT integer := 1000;
     most_rows CONSTANT integer := 1000;
     -- Behind every name of a stage, which has at most 200 octets.
     last_name CONSTANT text COLLATE "C" := repeat(U&'\+10FFFF', 51);
-    known text[]; above text COLLATE "C"; below text COLLATE "C"; found_stages integer := 0;
+    at_status text; known text[]; told text[] := '{}'; visits integer := 0;
+    above text COLLATE "C"; below text COLLATE "C";
 BEGIN
     SELECT extract(epoch FROM min(f.timeout) - now()) * 1000000 INTO id
     FROM unnest(stages) AS s (stage) CROSS JOIN LATERAL (
@@ -263,37 +266,42 @@ BEGIN
     END IF;
 
     kind := 'unserved';
-    SELECT array_agg(s.stage ORDER BY s.stage COLLATE "C") INTO known FROM unnest(stages) AS s (stage);
-    FOR i IN 0 .. coalesce(cardinality(known), 0) LOOP
-        above := coalesce(known[i], '');
-        below := coalesce(known[i + 1], last_name);
-        LOOP
-            SELECT min(f.stage) INTO above
-            FROM (
-                (SELECT w.stage FROM pepsi.workqueue w
-                 WHERE w.status = 'pending' AND w.stage > above AND w.stage < below
-                 ORDER BY w.stage, w.workqueue_id LIMIT 1)
-                UNION ALL
-                (SELECT w.stage FROM pepsi.workqueue w
-                 WHERE w.status = 'paused' AND w.timeout IS NOT NULL AND w.stage > above AND w.stage < below
-                 ORDER BY w.stage, w.timeout LIMIT 1)
-            ) AS f;
-            EXIT WHEN above IS NULL OR found_stages >= most_stages;
-            SELECT count(*) INTO id
-            FROM (
-                (SELECT FROM pepsi.workqueue w
-                 WHERE w.status = 'pending' AND (w.stage, w.workqueue_id) >= (above, 0) AND w.stage <= above
-                 ORDER BY w.stage, w.workqueue_id LIMIT most_rows)
-                UNION ALL
-                (SELECT FROM pepsi.workqueue w
-                 WHERE w.status = 'paused' AND w.timeout IS NOT NULL AND w.stage = above AND w.timeout <= now()
-                 ORDER BY w.stage, w.timeout LIMIT most_rows)
-            ) AS f;
-            IF id > 0 THEN
-                found_stages := found_stages + 1;
-                at_stage := above;
-                RETURN NEXT;
-            END IF;
+    SELECT coalesce(array_agg(s.stage ORDER BY s.stage COLLATE "C"), '{}') INTO known FROM unnest(stages) AS s (stage);
+    FOREACH at_status IN ARRAY '{pending,paused}'::text[] LOOP
+        FOR i IN 0 .. cardinality(known) LOOP
+            above := coalesce(known[i], '');
+            below := coalesce(known[i + 1], last_name);
+            WHILE cardinality(told) < most_stages AND visits < most_visits LOOP
+                IF at_status = 'pending' THEN
+                    SELECT w.stage INTO above
+                    FROM pepsi.workqueue w
+                    WHERE w.status = 'pending' AND w.stage > above AND w.stage < below
+                    ORDER BY w.stage, w.workqueue_id LIMIT 1;
+                ELSE
+                    SELECT w.stage INTO above
+                    FROM pepsi.workqueue w
+                    WHERE w.status = 'paused' AND w.timeout IS NOT NULL AND w.stage > above AND w.stage < below
+                    ORDER BY w.stage, w.timeout LIMIT 1;
+                END IF;
+                EXIT WHEN NOT FOUND;
+                visits := visits + 1;
+                CONTINUE WHEN above = ANY (told);
+                SELECT count(*) INTO id
+                FROM (
+                    (SELECT FROM pepsi.workqueue w
+                     WHERE w.status = 'pending' AND (w.stage, w.workqueue_id) >= (above, 0) AND w.stage <= above
+                     ORDER BY w.stage, w.workqueue_id LIMIT most_rows)
+                    UNION ALL
+                    (SELECT FROM pepsi.workqueue w
+                     WHERE w.status = 'paused' AND w.timeout IS NOT NULL AND w.stage = above AND w.timeout <= now()
+                     ORDER BY w.stage, w.timeout LIMIT most_rows)
+                ) AS f;
+                IF id > 0 THEN
+                    told := told || above::text;
+                    at_stage := above;
+                    RETURN NEXT;
+                END IF;
+            END LOOP;
         END LOOP;
     END LOOP;
 END
