@@ -408,7 +408,8 @@ impl World {
     fn strayed(&mut self, stray: &Stray) {
         let claim = stray.row;
         assert!(self.life.done.remove(&claim), "{claim:?} is no stray");
-        let stage = self.database.row(claim.id).stage;
+        // Where it was when it was found; an orphan may have moved it on since.
+        let stage = self.names.iter().position(|name| *name == stray.stage).expect("a stage that exists");
         let debt = if !self.life.strayed.insert((stage, claim.id)) {
             self.life.stages[stage].crashes += 1;
             self.life.truth.failed += u64::from(stray.strikes == 2);
