@@ -259,7 +259,18 @@ pub const MUTANTS: &[Mutant] = &[
         "false",
     ),
     mutant("the log is flooded", "journal.rs", "now < entry.until", "false"),
-    mutant("more is claimed than the pool holds", "pool.rs", "most.saturating_sub(held)", "most"),
+    mutant(
+        "more is claimed than the pool holds",
+        "pool.rs",
+        "free.saturating_add(fresh).min(most.saturating_sub(held))",
+        "free.saturating_add(fresh)",
+    ),
+    mutant(
+        "new values leave too much waiting",
+        "pool.rs",
+        "self.waiting.len().min(most.saturating_sub(held) as usize)",
+        "self.waiting.len()",
+    ),
     mutant(
         "rows outwait a cooldown",
         "pool.rs",
