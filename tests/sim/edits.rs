@@ -467,7 +467,6 @@ pub const MUTANTS: &[Mutant] = &[
     ),
     mutant("due rows are not heard of", "jobs.rs", "self.sweeps.surveyed(self.now, due_in)", "()"),
     mutant("a row that was paused is not heard of", "jobs.rs", "self.sweeps.heard(self.now, due_in)", "()"),
-    mutant("sweeps let no claims in between", "turn.rs", "self.sweeps.since_claim", "false"),
     mutant("vain sweeps are repeated at once", "sweep.rs", "self.not_before = now.saturating_add(GAP)", "()"),
     mutant("a refused sweep is forgotten", "sweep.rs", "self.at = Some(self.not_before)", "()"),
 ];
