@@ -8,10 +8,11 @@ use crate::proto::conf::{self, Conf, Sources};
 use crate::sys;
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A configuration file, and each file it pulls in, ends here: a wrong path such as /dev/zero must not fill memory.
+/// A configuration file, and each file it pulls in, ends here: a wrong path must not fill memory.
 const MAX_CONFIG: u64 = 4 << 20;
 /// The same for /etc/passwd, which is long on some hosts.
 const MAX_PASSWD: u64 = 16 << 20;
@@ -96,9 +97,16 @@ fn cannot_read(path: &Path, error: &dyn std::fmt::Display) -> String {
     format!("cannot read the configuration file {}: {error}", path.display())
 }
 
+/// Regular files alone: a FIFO or a device may keep its reader waiting for ever, at its opening already.
 fn read_bytes(path: &Path, max: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(max + 1).read_to_end(&mut bytes)?;
+    let file = File::options().read(true).custom_flags(sys::DO_NOT_WAIT).open(path)?;
+    let kind = file.metadata()?.file_type();
+    if !kind.is_file() {
+        let what = if kind.is_dir() { "is a directory" } else { "is no regular file" };
+        return Err(std::io::Error::other(what));
+    }
+    file.take(max + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > max {
         return Err(std::io::Error::other(format!("longer than {max} bytes")));
     }
@@ -210,7 +218,23 @@ mod tests {
         assert!(missing.contains("/nonexistent/x.conf"), "{missing}");
         let folder = load_config(Some(Path::new("/"))).err().unwrap();
         assert!(folder.contains("directory"), "{folder}");
-        assert!(load_config(Some(Path::new("/dev/zero"))).err().unwrap().contains("longer than"));
+        assert!(load_config(Some(Path::new("/dev/zero"))).err().unwrap().contains("no regular file"));
         assert!(load_config(Some(Path::new(""))).err().unwrap().contains("empty"));
+    }
+
+    // Req: C2
+    #[test]
+    fn a_file_that_would_keep_its_reader_waiting_is_refused() {
+        let folder = std::env::temp_dir().join(format!("pepsi-host-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (fifo, file) = (folder.join("fifo"), folder.join("file"));
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+        assert!(made.success());
+        std::fs::write(&file, "@inline@ fifo\n").unwrap();
+        let refused = read_config(&fifo).err();
+        assert!(matches!(refused, Some(Unusable::Unreadable(error)) if error.contains("no regular file")));
+        let refused = read_config(&file).err();
+        assert!(matches!(refused, Some(Unusable::Malformed(error)) if error.contains("no regular file")));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -182,6 +182,9 @@ fn unblock_signals() -> io::Result<()> {
     Ok(())
 }
 
+/// For opening a file: one that has no writer yet, or a device that is not ready, is opened at once.
+pub const DO_NOT_WAIT: i32 = libc::O_NONBLOCK;
+
 /// What [`bounded`] works with.
 struct Guard {
     timer: AtomicPtr<libc::c_void>,
@@ -191,6 +194,7 @@ struct Guard {
 
 static GUARD: OnceLock<Guard> = OnceLock::new();
 static EXPIRED: AtomicBool = AtomicBool::new(false);
+static ARMED: AtomicBool = AtomicBool::new(false);
 
 /// Prepares [`bounded`]. Once a process, before its first own socket: those that are connected now are left alone.
 pub fn install_guard() -> io::Result<()> {
@@ -212,12 +216,25 @@ pub fn install_guard() -> io::Result<()> {
 /// Does `work`, which may wait for answers on sockets that it does not show. When it takes longer than `limit`, and
 /// again after each further `limit`, every connected socket of this process is shut down: whoever waits on one then
 /// reads its end. Says whether that happened. A socket that is still being connected is not: that has its own timeout.
+/// Never within itself: there is one timer.
 pub fn bounded<T>(limit: Duration, work: impl FnOnce() -> T) -> (T, bool) {
+    assert!(!ARMED.swap(true, Ordering::SeqCst), "one bound within another");
     EXPIRED.store(false, Ordering::SeqCst);
     set_timer(limit);
+    let armed = Armed;
     let result = work();
-    set_timer(Duration::ZERO);
+    drop(armed);
     (result, EXPIRED.load(Ordering::SeqCst))
+}
+
+/// The timer runs; also a panic stops it.
+struct Armed;
+
+impl Drop for Armed {
+    fn drop(&mut self) {
+        set_timer(Duration::ZERO);
+        ARMED.store(false, Ordering::SeqCst);
+    }
 }
 
 /// Zero stops it.

@@ -55,7 +55,7 @@ impl Link {
         }
     }
 
-    /// The overlay of requirement C1: section, option, value.
+    /// The overlay of requirement C1 (section, option, value), before the first job.
     pub fn overrides(&mut self) -> Result<Vec<(String, String, String)>, Error> {
         self.bounded(|link| link.db()?.overrides())
     }
@@ -139,7 +139,10 @@ impl Link {
         match job {
             Job::Connect => return self.first_or_new(),
             Job::Lock => return self.lock(),
-            Job::Reconcile { held } => self.db()?.reconcile(&held_rows(&held)).map(drop)?,
+            Job::Reconcile { held } => {
+                let locked = self.db()?.reconcile(&held_rows(&held))?;
+                return Ok(Reply::Reconciled(locked.into_iter().map(claim).collect()));
+            }
             Job::FindStrays { held } => {
                 return Ok(strays(self.db()?.find_strays(&held_rows(&held))?));
             }
@@ -184,7 +187,7 @@ impl Link {
 
     /// An overlay that is not there any more is no reason to end, as another schema would be (C3).
     fn overlay(&mut self) -> Result<Vec<(String, String, String)>, Error> {
-        self.overrides().map_err(|error| match error {
+        self.db()?.overrides().map_err(|error| match error {
             Error::Schema(text) => Error::Refused(text),
             Error::Lost(_)
             | Error::Overloaded(_)
@@ -285,11 +288,8 @@ fn due_rows(stages: Vec<Due>) -> Vec<DueRows> {
 }
 
 fn strays(found: Vec<Stray>) -> Reply {
-    let stray = |row: Stray| super::machine::Stray {
-        stage: row.stage,
-        row: Claim { id: row.held.id, claim: row.held.claim },
-        strikes: row.strikes,
-    };
+    let stray =
+        |row: Stray| super::machine::Stray { stage: row.stage, row: claim(row.held), strikes: row.strikes };
     Reply::Strays(found.into_iter().map(stray).collect())
 }
 
@@ -322,6 +322,10 @@ fn wants(demand: Vec<Demand>) -> Vec<Want> {
         senders: ask.senders.into_iter().map(listed).collect(),
     };
     demand.into_iter().map(want).collect()
+}
+
+fn claim(row: Held) -> Claim {
+    Claim { id: row.id, claim: row.claim }
 }
 
 fn held(row: Claim) -> Held {

@@ -21,7 +21,7 @@ use child::Launcher;
 use listen::Link;
 use machine::Machine;
 use options::Options;
-use reread::{Configuration, warn};
+use reread::{Configuration, warn, warn_of};
 use shell::Shell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -49,12 +49,7 @@ fn serve(call: &Invocation) -> Result<u8, u8> {
     let rows = link.overrides().map_err(no_database)?;
     crate::config::overlay(&mut conf, &rows);
     let graph = Graph::parse(&conf).map_err(refuse)?;
-    warn(&graph.warnings);
-    warn(&options::missing(&conf, &graph));
-    if graph.stages.is_empty() {
-        let text = "the configuration has no [stage-NAME] section: mail will wait and nothing else";
-        crate::log(crate::Level::Warning, "", text, &[]);
-    }
+    warn_of(Vec::new(), &conf, &graph);
     let config = options.workers_config.as_ref().unwrap_or(&loaded.path);
     let config = std::path::absolute(config).map_err(|error| broken("CONFIG_FILE", error))?;
     let launcher = Launcher::new(config, std::env::vars_os());
@@ -79,7 +74,7 @@ fn no_database(error: Error) -> u8 {
 }
 
 fn refuse(errors: Vec<ConfError>) -> u8 {
-    errors.iter().for_each(|error| log(Level::Error, "", &error.to_string(), &[]));
+    reread::lines(&errors).iter().for_each(|error| log(Level::Error, "", error, &[]));
     exit::FAILURE
 }
 

@@ -12,6 +12,9 @@ use crate::proto::graph::Graph;
 use crate::{Level, config, exit, log};
 use std::path::PathBuf;
 
+/// The most lines about what is wrong or odd, of one reading.
+const MOST_LINES: usize = 20;
+
 /// Where the configuration is, and what it said when it was last read.
 pub struct Configuration {
     path: PathBuf,
@@ -39,15 +42,12 @@ impl Configuration {
         let graph = match Graph::parse(&conf) {
             Ok(graph) => graph,
             Err(errors) => {
-                let errors = errors.iter().map(ConfError::to_string).collect();
-                return Reply::Malformed { code: exit::CONFIG, errors };
+                return Reply::Malformed { code: exit::CONFIG, errors: lines(&errors) };
             }
         };
         let changes = self.changes(&conf);
         if changes.is_some() {
-            warn(&options::unknown(&conf));
-            warn(&graph.warnings);
-            warn(&options::missing(&conf, &graph));
+            warn_of(options::unknown(&conf), &conf, &graph);
             self.warn_of_what_needs_a_restart(&conf);
             self.conf = conf;
         }
@@ -88,7 +88,7 @@ impl Configuration {
                 log(Level::Warning, "", text, &[]);
             }
             Err(errors) => {
-                for error in errors {
+                for error in lines(&errors) {
                     let text = format!("{error}; the next start would fail");
                     log(Level::Warning, "", &text, &[]);
                 }
@@ -97,9 +97,28 @@ impl Configuration {
     }
 }
 
-/// One line for each.
+/// What is odd about the stages of file and overlay, behind what else is odd.
+pub fn warn_of(mut odd: Vec<ConfError>, conf: &Conf, graph: &Graph) {
+    odd.extend(graph.warnings.iter().cloned());
+    odd.extend(options::missing(conf, graph));
+    warn(&odd);
+    if graph.stages.is_empty() {
+        let text = "the configuration has no [stage-NAME] section: mail will wait and nothing else";
+        log(Level::Warning, "", text, &[]);
+    }
+}
+
+/// One line for each of the first ones, and one for the rest: whoever writes the overlay must not flood the log.
+pub fn lines(errors: &[ConfError]) -> Vec<String> {
+    let mut lines: Vec<String> = errors.iter().take(MOST_LINES).map(ConfError::to_string).collect();
+    if errors.len() > MOST_LINES {
+        lines.push(format!("and {} more like these", errors.len() - MOST_LINES));
+    }
+    lines
+}
+
 pub fn warn(warnings: &[ConfError]) {
-    warnings.iter().for_each(|warning| log(Level::Warning, "", &warning.to_string(), &[]));
+    lines(warnings).iter().for_each(|warning| log(Level::Warning, "", warning, &[]));
 }
 
 #[cfg(test)]
@@ -143,6 +162,18 @@ mod tests {
         fn drop(&mut self) {
             let _ = std::fs::remove_file(&self.configuration.path);
         }
+    }
+
+    #[test]
+    fn a_flood_of_errors_is_some_lines_and_their_number() {
+        let mut test = Test::new("flood", "[stage-a]\nPROGRAM = one\n");
+        let names: Vec<String> = (0..5_000).map(|number| format!("stage-{number}")).collect();
+        let rows: Vec<_> = names.iter().map(|name| (name.as_str(), "PARALLELISM", "0")).collect();
+        let Reply::Malformed { errors, .. } = test.reply(&rows) else { panic!("it parses") };
+        assert_eq!(errors.len(), MOST_LINES + 1);
+        assert!(errors[MOST_LINES].ends_with(" more like these"), "{}", errors[MOST_LINES]);
+        let error = ConfError { file: "f".to_owned(), line: 1, message: "odd".to_owned() };
+        assert_eq!(lines(&vec![error; MOST_LINES]), vec!["f:1: odd"; MOST_LINES]);
     }
 
     // Req: C2

@@ -5,6 +5,7 @@
 
 use super::{Db, Error, Statement, clean, error};
 use fallible_iterator::FallibleIterator;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 const LOCK: Statement =
@@ -16,8 +17,10 @@ const TERMINATE: Statement =
 const LISTEN: &str = include_str!("listen.sql");
 const RECONCILE: Statement =
     Statement { purpose: "reconcile running messages", text: include_str!("reconcile.sql") };
-const FIND_STRAYS: Statement =
-    Statement { purpose: "look for running messages that nobody has", text: include_str!("find_strays.sql") };
+const RAISE_CLAIMS: Statement =
+    Statement { purpose: "raise claims that were forgotten", text: include_str!("raise_claims.sql") };
+const FIND_RUNNING: Statement =
+    Statement { purpose: "look for running messages", text: include_str!("find_running.sql") };
 const REQUEUE: Statement = Statement { purpose: "requeue messages", text: include_str!("requeue.sql") };
 const PAUSE: Statement = Statement { purpose: "pause a message", text: include_str!("pause_claimed.sql") };
 const STRIKE: Statement = Statement { purpose: "strike a message", text: include_str!("strike.sql") };
@@ -32,6 +35,9 @@ const COLLECT_BODIES: Statement =
 /// A server that does not answer an empty query for so long is taken for lost: without this bound, a stopped server on a
 /// Unix socket would stop us too.
 const POLL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Strays that are told of at once.
+const STRAYS: usize = 1000;
 
 /// A row and the claim it is fenced by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,22 +148,39 @@ impl Db {
         Ok(channels.into_iter().flatten().collect())
     }
 
-    /// Every running row but `held` back to pending; how many.
-    pub fn reconcile(&mut self, held: &[Held]) -> Result<u64, Error> {
+    /// Every running row but `held` back to pending, but for those that somebody has locked: they are returned. First every
+    /// row that is held has at least the number it is held under, and for that a lock is waited for (D4). Each of the three
+    /// statements stands for itself, as nobody else claims.
+    pub fn reconcile(&mut self, held: &[Held]) -> Result<Vec<Held>, Error> {
         let (ids, claims) = columns(held);
-        self.execute(&RECONCILE, &[&ids, &claims])
+        self.execute(&RAISE_CLAIMS, &[&ids, &claims])?;
+        let found = self.running_but(held, i64::MAX)?;
+        let (ids, claims): (Vec<i64>, Vec<i64>) =
+            found.iter().map(|row| (row.held.id, row.held.claim)).unzip();
+        let freed = self.query(&RECONCILE, &[&ids, &claims])?;
+        let freed: BTreeSet<i64> = freed.iter().map(|row| row.get("workqueue_id")).collect();
+        Ok(found.into_iter().map(|row| row.held).filter(|row| !freed.contains(&row.id)).collect())
     }
 
     /// The first thousand running rows but `held`, left as they are.
     pub fn find_strays(&mut self, held: &[Held]) -> Result<Vec<Stray>, Error> {
-        let (ids, claims) = columns(held);
-        let found = self.query(&FIND_STRAYS, &[&ids, &claims])?;
+        let limit = held.len().saturating_add(STRAYS);
+        let mut found = self.running_but(held, i64::try_from(limit).unwrap_or(i64::MAX))?;
+        found.truncate(STRAYS);
+        Ok(found)
+    }
+
+    /// Of the first `limit` running rows those that are not `held`.
+    fn running_but(&mut self, held: &[Held], limit: i64) -> Result<Vec<Stray>, Error> {
+        let held: BTreeSet<(i64, i64)> = held.iter().map(|row| (row.id, row.claim)).collect();
+        let found = self.query(&FIND_RUNNING, &[&limit])?;
         let stray = |row: &postgres::Row| Stray {
             stage: row.get("stage"),
             held: Held { id: row.get("workqueue_id"), claim: row.get("claims") },
             strikes: row.get::<_, Option<i32>>("strikes").and_then(|n| n.try_into().ok()).unwrap_or(0),
         };
-        Ok(found.iter().map(stray).collect())
+        let found = found.iter().map(stray);
+        Ok(found.filter(|row| !held.contains(&(row.held.id, row.held.claim))).collect())
     }
 
     /// Back to pending, fenced; how many still were ours.

@@ -416,4 +416,7 @@ fn what_waits_on_a_socket_is_ended_and_inherited_sockets_are_left_alone() {
     (&inherited).write_all(b"x").unwrap();
     assert_eq!(its_peer.read(&mut [0; 1]).unwrap(), 1);
     assert!(!bounded(PATIENCE, || ()).1, "told once");
+    let nested = || bounded(PATIENCE, || bounded(PATIENCE, || ()));
+    assert!(std::panic::catch_unwind(nested).is_err(), "the inner one would disarm the outer");
+    assert!(!bounded(PATIENCE, || ()).1, "a panic leaves nothing armed");
 }

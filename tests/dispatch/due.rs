@@ -1,4 +1,4 @@
-//! Due rows beside fresh mail, and rows that nobody serves.
+//! Due rows beside fresh mail, rows that nobody serves, and rows that others have locked.
 
 use crate::world::{World, stop, until};
 
@@ -49,5 +49,26 @@ fn mail_for_a_stage_without_a_section_is_reported_once_and_left_alone() {
     }
     assert_eq!(dispatcher.log().matches("has no section").count(), 1, "{}", dispatcher.log());
     assert!(lost.iter().all(|id| world.row(*id).status == "pending" && world.row(*id).claims == 0));
+    assert_eq!(stop(dispatcher), 0);
+}
+
+// Req: D2, W3
+#[test]
+fn many_locked_rows_that_nobody_holds_stop_neither_the_start_nor_other_mail() {
+    let world = World::new();
+    world.stage("init", WORKS, &[]);
+    let left = world.add("init", 60);
+    world.run("UPDATE pepsi.workqueue SET status = 'running', claims = 1");
+    let mut other = world.connect();
+    let mut holding = other.transaction().unwrap();
+    let lock = "SELECT 1 FROM pepsi.workqueue WHERE workqueue_id = ANY ($1) FOR UPDATE";
+    holding.execute(lock, &[&left]).unwrap();
+    let fresh = world.add("init", 20);
+    let dispatcher = world.serve();
+    until("other mail is done", || world.log("init").len() == fresh.len());
+    assert!(left.iter().all(|id| world.row(*id).status == "running"));
+    drop(holding);
+    until("they are freed and done", || world.log("init").len() == fresh.len() + left.len());
+    assert!(left.iter().all(|id| !world.row(*id).has_strikes()));
     assert_eq!(stop(dispatcher), 0);
 }

@@ -83,12 +83,11 @@ fn a_worker_that_stands_still_is_not_left_behind() {
         let world = World::new();
         world.stage("init", CAREFUL, &[("PARALLELISM", "2"), ("QUEUE_LIMIT", "4")]);
         let mut dispatcher = world.serve();
-        let ids = hang(&world);
+        hang(&world);
         // The rows cannot be written back until this ends.
         let mut other = world.connect();
         let mut holding = other.transaction().unwrap();
-        let lock = "SELECT 1 FROM pepsi.workqueue WHERE workqueue_id = ANY ($1) FOR UPDATE";
-        holding.execute(lock, &[&ids]).unwrap();
+        holding.batch_execute("LOCK TABLE pepsi.workqueue IN SHARE MODE").unwrap();
         let worker = first_worker(&world);
         until("the worker stands still", || state_of(worker) == Some('T'));
         if signal == "TERM" {
@@ -112,8 +111,7 @@ fn a_withdrawal_that_cannot_be_written_changes_nothing() {
     let ids = hang(&world);
     let mut other = world.connect();
     let mut holding = other.transaction().unwrap();
-    let lock = "SELECT 1 FROM pepsi.workqueue WHERE workqueue_id = ANY ($1) FOR UPDATE";
-    holding.execute(lock, &[&ids]).unwrap();
+    holding.batch_execute("LOCK TABLE pepsi.workqueue IN SHARE MODE").unwrap();
     let worker = first_worker(&world);
     until("the worker stands still", || state_of(worker) == Some('T'));
     until("the worker goes on", || state_of(worker) != Some('T'));

@@ -227,8 +227,8 @@ impl Bench {
                 Reply::Config { stages, changes: is_changed.then(|| "edited".to_owned()) }
             }
             Job::FindStrays { .. } => Reply::Strays(Vec::new()),
-            Job::Reconcile { .. }
-            | Job::Requeue { .. }
+            Job::Reconcile { .. } => Reply::Reconciled(Vec::new()),
+            Job::Requeue { .. }
             | Job::Pause { .. }
             | Job::Strike { .. }
             | Job::Condemn { .. }

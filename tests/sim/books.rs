@@ -377,8 +377,9 @@ impl World {
                 self.life.done.clear();
                 self.told_all();
             }
-            (Job::Reconcile { .. }, _) => {
+            (Job::Reconcile { .. }, Reply::Reconciled(rows)) => {
                 self.life.reconciled = true;
+                self.passed_over(rows);
                 self.told_all();
             }
             (Job::FindStrays { .. }, Reply::Strays(rows)) => rows.iter().for_each(|row| self.strayed(row)),
@@ -407,8 +408,10 @@ impl World {
     fn strayed(&mut self, stray: &Stray) {
         let claim = stray.row;
         assert!(self.life.done.remove(&claim), "{claim:?} is no stray");
-        let stage = self.database.row(claim.id).stage;
-        let debt = if !self.life.strayed.insert((stage, claim.id)) {
+        // It may have moved on since it was found.
+        let stage = self.names.iter().position(|name| *name == stray.stage).expect("a stage of this world");
+        let is_known = self.machine.as_ref().is_some_and(|machine| machine.place(&stray.stage).is_some());
+        let debt = if is_known && !self.life.strayed.insert((stage, claim.id)) {
             self.life.stages[stage].crashes += 1;
             self.life.truth.failed += u64::from(stray.strikes == 2);
             self.note("stray: struck");

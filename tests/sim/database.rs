@@ -91,7 +91,7 @@ pub struct Database {
     pub is_forgetful: bool,
     /// What rows were before each commit that may not be on disk yet, and when that was.
     undo: VecDeque<(Micros, i64, Row)>,
-    /// A pending row that somebody else holds locked.
+    /// A row that somebody else holds locked.
     pub locked: Option<i64>,
     pub flushed: Deltas,
 }
@@ -374,8 +374,13 @@ impl Database {
             Job::Reconcile { held } => {
                 let held: BTreeSet<(i64, i64)> = held.iter().map(|claim| (claim.id, claim.claim)).collect();
                 let running: Vec<i64> = self.running.iter().copied().collect();
+                let mut passed = Vec::new();
                 for id in running {
-                    if !held.contains(&(id, self.row(id).claims)) {
+                    let (claim, is_locked) = (self.claim_of(id), self.locked == Some(id));
+                    let is_forgotten = held.range((id, claim.claim + 1)..=(id, i64::MAX)).next().is_some();
+                    if is_locked && !is_forgotten && !held.contains(&(id, claim.claim)) {
+                        passed.push(claim);
+                    } else if !held.contains(&(id, claim.claim)) {
                         self.make_pending(id, now, Herald::Reply);
                     }
                 }
@@ -384,7 +389,7 @@ impl Database {
                     let row = self.row_mut(id);
                     row.claims = row.claims.max(claim);
                 }
-                Reply::Done
+                Reply::Reconciled(passed)
             }
             Job::FindStrays { held } => {
                 let is_held = |id: i64| held.iter().any(|claim| *claim == self.claim_of(id));

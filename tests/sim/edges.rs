@@ -34,6 +34,22 @@ fn a_row_that_its_worker_did_not_move_goes_back_once_and_then_is_struck() {
     assert_eq!(strikes(&bench.writes()), [(2, 1, Blame::Crashed)]);
 }
 
+/// A look brings a bounded number of them, and what follows from it may be no reason to look again.
+// Req: D7
+#[test]
+fn strays_are_looked_for_until_there_are_none() {
+    let mut bench = pipeline(2..=2);
+    for id in [2, 3, 4] {
+        let stray = Stray { stage: "init".to_owned(), row: claim(id), strikes: 2 };
+        bench.script.push_back(("FindStrays", Reply::Strays(vec![stray])));
+    }
+    bench.answers(1, 0);
+    bench.pass(64 * SECOND);
+    assert_eq!(count(&bench, "FindStrays"), 4);
+    bench.pass(600 * SECOND);
+    assert_eq!(count(&bench, "FindStrays"), 4, "and then no more");
+}
+
 /// One that answers at once, moves nothing and ends would otherwise go round every second for ever.
 // Req: E2
 #[test]

@@ -60,6 +60,7 @@ pub const MET: &[&str] = &[
     "orphan commits",
     "orphan is fenced",
     "promptness is checked",
+    "reconcile: a locked row",
     "reload: all is replaced",
     "reload: fewer workers allowed than there are",
     "reload: nothing has changed",

@@ -230,7 +230,8 @@ impl Node {
                 self.over.insert(row);
                 Reply::Done
             }
-            Job::Reconcile { .. } | Job::Flush(_) | Job::CollectBodies { .. } => Reply::Done,
+            Job::Reconcile { .. } => Reply::Reconciled(Vec::new()),
+            Job::Flush(_) | Job::CollectBodies { .. } => Reply::Done,
             Job::Reread => self.reads.pop().unwrap_or(Read::Same).reply(),
         };
         self.step(Event::Reply(reply));

@@ -1,7 +1,8 @@
 //! The simulated server's side of a job: when it takes effect, how it fails, and what is told by its reply.
 
+use super::books::{Debt, Entry, Place};
 use super::world::{Happening, MILLI, SECOND, World};
-use crate::machine::{Demand, Fault, Job, Micros, Reply};
+use crate::machine::{Claim, Demand, Fault, Job, Micros, Reply};
 
 /// How a job fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,7 @@ impl World {
             | Reply::Rows { .. }
             | Reply::Swept { .. }
             | Reply::Strays(_)
+            | Reply::Reconciled(_)
             | Reply::Done
             | Reply::Config { .. }
             | Reply::Malformed { .. }
@@ -107,6 +109,7 @@ impl World {
             Job::Claim { demand, touched, skip_locked: false, .. } if self.blocked(demand, touched) => {
                 return Reply::Fault(Fault::Conflict(text));
             }
+            _ if self.is_refused(job) => return Reply::Fault(Fault::Conflict(text)),
             Job::Reread => self.read_again(),
             Job::Reconcile { .. }
             | Job::FindStrays { .. }
@@ -124,6 +127,38 @@ impl World {
             }
         };
         if failure == Some(Failure::LostAfter) { Reply::Fault(Fault::Lost(text)) } else { reply }
+    }
+
+    /// Whether it is a write about a row that somebody holds locked.
+    fn is_refused(&self, job: &Job) -> bool {
+        let rows = match job {
+            Job::Requeue { rows } => rows.as_slice(),
+            Job::Pause { row, .. }
+            | Job::Strike { row, .. }
+            | Job::Condemn { row, .. }
+            | Job::Fail { row, .. } => std::slice::from_ref(row),
+            Job::Connect
+            | Job::Lock
+            | Job::Reconcile { .. }
+            | Job::FindStrays { .. }
+            | Job::Claim { .. }
+            | Job::Sweep { .. }
+            | Job::Flush(_)
+            | Job::CollectBodies { .. }
+            | Job::Reread => &[],
+        };
+        rows.iter().any(|row| self.database.locked == Some(row.id) && self.database.fence(*row))
+    }
+
+    /// A reconcile passed these over: they are owed.
+    pub fn passed_over(&mut self, rows: &[Claim]) {
+        for claim in rows {
+            self.note("reconcile: a locked row");
+            let row = self.database.row(claim.id);
+            let place = Place::Owes(Debt::Requeue);
+            let entry = Entry { place, strikes: row.strikes, stage: row.stage };
+            assert!(self.life.ledger.insert(*claim, entry).is_none());
+        }
     }
 
     /// Whether the claim would wait for a row that somebody holds locked.

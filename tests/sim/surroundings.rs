@@ -112,8 +112,9 @@ impl World {
             }
             Happening::RowLock(on) => {
                 let stage = self.prng.below(self.names.len() as u64) as usize;
-                self.database.locked =
-                    self.database.pending[stage].first().copied().filter(|_| on && self.faults);
+                let running = Some(&self.database.running).filter(|_| self.prng.chance(500));
+                let rows = running.unwrap_or(&self.database.pending[stage]);
+                self.database.locked = rows.first().copied().filter(|_| on && self.faults);
                 let gap = if on { 3 * SECOND } else { self.profile.lock_gap };
                 if self.faults {
                     self.in_about(gap, Happening::RowLock(!on));

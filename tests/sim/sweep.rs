@@ -282,3 +282,26 @@ fn a_claim_that_failed_looks_again_for_what_else_waits() {
     assert_eq!((surveys, claims), (5, 5));
     assert_eq!(sweeps(&mut bench), [0; 0], "nothing is due");
 }
+
+/// Long messages have the other workers: there is no hurry, but no need to wait for them either.
+// Req: E7
+#[test]
+fn one_idle_worker_of_many_gets_due_rows() {
+    let spec = StageSpec { parallelism: 8, queue_limit: 1, ..stage("init") };
+    let (mut bench, mut crew) = (Bench::up(vec![spec]), Crew::default());
+    crew.arrive(&mut bench, 100..107);
+    // Other mail is forgotten.
+    crew.pass(&mut bench, 11 * SECOND);
+    bench.due = (1..=5).map(|id| row(id, 0)).collect();
+    let actions = wake(&mut bench);
+    crew.see(&mut bench, actions);
+    let held = bench.machine.held().len();
+    assert_eq!(held, 8, "the idle worker has one");
+    for _ in 0..4 {
+        let worker = 8;
+        let actions = bench.answers(worker, 0);
+        crew.see(&mut bench, actions);
+        crew.pass(&mut bench, 2 * SECOND);
+    }
+    assert!(bench.due.is_empty(), "{:?}", bench.due);
+}

@@ -1,7 +1,9 @@
 //! Database trouble, due rows and statistics, event by event (requirement groups L, O, K and E7, E8).
 
 use super::bench::{Bench, MILLI, SECOND, claim, name, requeue, row, row_at, send, stage};
-use crate::machine::{Action, Deltas, Event, Exit, Fault, Job, Micros, Reply, StageDelta, WorkerId};
+use crate::machine::{
+    Action, Announcement, Deltas, Event, Exit, Fault, Job, Micros, Reply, StageDelta, WorkerId,
+};
 
 fn flushes(bench: &Bench) -> Vec<Deltas> {
     let flush = |job: &Job| match job {
@@ -327,6 +329,24 @@ fn nothing_is_claimed_on_a_new_connection_before_a_reconcile_is_done() {
     let claim = names.iter().position(|name| *name == "Claim").expect("a claim in the end");
     let reconciles = names[..claim].iter().filter(|name| **name == "Reconcile").count();
     assert_eq!(reconciles, 4, "{names:?}");
+}
+
+// Req: D2, W3
+#[test]
+fn a_locked_row_that_nobody_holds_keeps_the_dispatcher_neither_from_ready_nor_from_claims() {
+    let mut bench = Bench::new(vec![stage("init")]);
+    bench.pending.push(row(8, 0));
+    bench.script.push_back(("Reconcile", Reply::Reconciled(vec![claim(7)])));
+    let locked = Reply::Fault(Fault::Conflict("a row is locked".to_owned()));
+    bench.script.extend(vec![("Requeue", locked); 5]);
+    let actions = bench.event(Event::Start);
+    assert!(actions.contains(&Action::Announce(Announcement::Ready)), "{actions:?}");
+    assert!(bench.pending.is_empty(), "claims go on");
+    assert!(bench.machine.held().contains(&claim(7)), "it is no stray");
+    bench.jobs.clear();
+    bench.pass(60 * SECOND);
+    assert!(bench.writes().contains(&requeue(&[7])));
+    assert!(!bench.machine.held().contains(&claim(7)), "it is free in the end");
 }
 
 /// A message that is answered at one stage and gone before its next answer is heard is finished once.

@@ -291,6 +291,23 @@ fn a_retiring_worker_does_not_keep_rows_behind_a_stuck_head() {
     assert_eq!(bench.answers(1, 0), [close(1)], "it is closed behind its last ghost");
 }
 
+/// It was given to that worker while there was no other.
+// Req: P8
+#[test]
+fn a_row_that_must_be_alone_does_not_wait_behind_a_stuck_head() {
+    let mut bench = pipeline_of(StageSpec { parallelism: 2, ..stage("init") }, true);
+    for _ in 2..=4 {
+        bench.answers(1, 0);
+    }
+    bench.arrive(vec![row(5, 0), row(6, 1)]);
+    bench.event(Event::Ready { worker: WorkerId(2), claims: true });
+    bench.turn();
+    bench.arrive(vec![row(7, 1)]);
+    let actions = bench.answers(2, 0);
+    assert_eq!(actions, [], "row 7 is for worker 1");
+    assert_eq!(bench.pass(SECOND), [send(2, &[7])]);
+}
+
 // Req: P8
 #[test]
 fn a_message_that_never_ends_does_not_delay_the_others() {

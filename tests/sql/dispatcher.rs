@@ -6,6 +6,7 @@ use super::sql::queue::{Channel, DueRows, Held, Lock, StageCount, Stray, Swept};
 use super::sql::{Db, Error, Purpose};
 use super::{admit, claim, claim_one, open, survey, want};
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 
 fn row(database: &mut Database, id: i64) -> Value {
     let query = "SELECT to_jsonb(q) FROM pepsi.workqueue q WHERE workqueue_id = $1";
@@ -161,10 +162,52 @@ fn reconciling_puts_back_what_nobody_holds() {
     }
     let rows = claim(&mut db, &[want("a", 4)]).rows;
     let held = [rows[0].held, Held { id: rows[1].held.id, claim: 9 }];
-    assert_eq!(db.reconcile(&held), Ok(3), "a row that is held under another claim is not ours");
+    assert_eq!(db.reconcile(&held), Ok(vec![]));
+    let pending = "SELECT count(*) FROM pepsi.workqueue WHERE status = 'pending'";
+    assert_eq!(database.number(pending), 3, "a row that is held under another claim is not ours");
     assert_eq!(row(&mut database, rows[0].held.id)["status"], "running");
-    assert_eq!(db.reconcile(&[]), Ok(1));
-    assert_eq!(database.number("SELECT count(*) FROM pepsi.workqueue WHERE status = 'pending'"), 4);
+    assert_eq!(db.reconcile(&[]), Ok(vec![]));
+    assert_eq!(database.number(pending), 4);
+}
+
+// Req: D2, W3
+#[test]
+fn a_reconcile_passes_over_a_locked_row_that_nobody_holds_and_waits_for_one_whose_claim_is_forgotten() {
+    let mut database = harness::database();
+    let mut db = dispatcher(&database);
+    for _ in 0..2 {
+        admit(&mut db, "a");
+    }
+    let rows = claim(&mut db, &[want("a", 2)]).rows;
+    let [first, second] = [rows[0].held, rows[1].held];
+    let lock = format!("BEGIN; SELECT FROM pepsi.workqueue WHERE workqueue_id = {} FOR UPDATE", first.id);
+    database.run(&lock);
+    let forgotten = Held { claim: 9, ..first };
+    assert!(matches!(db.reconcile(&[forgotten]), Err(Error::Conflict(_))));
+    assert_eq!(db.reconcile(&[]), Ok(vec![first]));
+    assert_eq!(row(&mut database, first.id)["status"], "running");
+    assert_eq!(row(&mut database, second.id)["status"], "pending");
+    database.run("COMMIT");
+    assert_eq!(db.requeue(&[first]), Ok(1));
+}
+
+// Req: D2, D7
+#[test]
+fn a_reconcile_and_a_search_for_strays_bear_twenty_thousand_rows_in_hand() {
+    let mut database = harness::database();
+    let mut db = dispatcher(&database);
+    database.run(
+        "INSERT INTO pepsi.workqueue (stage, status, claims, mail_from, rcpt_to, headers)
+         SELECT 'a', 'running', 1, 'u@example.org', '{a@example.org}', '' FROM generate_series(1, 20002)",
+    );
+    let ids = "SELECT array_agg(workqueue_id ORDER BY workqueue_id) FROM pepsi.workqueue";
+    let ids: Vec<i64> = database.client.query_one(ids, &[]).expect("the ids").get(0);
+    let held: Vec<Held> = ids[2..].iter().map(|id| Held { id: *id, claim: 1 }).collect();
+    // Each would take many times its statement_timeout of 10 s if it looked at each row for each row.
+    let strays = db.find_strays(&held).expect("strays");
+    assert_eq!(strays.iter().map(|stray| stray.held.id).collect::<Vec<_>>(), ids[..2]);
+    assert_eq!(db.reconcile(&held), Ok(vec![]));
+    assert_eq!(database.number("SELECT count(*) FROM pepsi.workqueue WHERE status = 'pending'"), 2);
 }
 
 // Req: D7
@@ -215,6 +258,26 @@ fn every_write_about_a_claimed_row_is_fenced() {
         assert_eq!(write(&mut db, held), Ok(false), "it runs no more");
         database.run("DELETE FROM pepsi.workqueue");
     }
+}
+
+/// Ever so many of them are repeated, so none may wait.
+// Req: W3
+#[test]
+fn a_write_about_a_locked_row_is_refused_at_once() {
+    let mut database = harness::database();
+    let mut db = dispatcher(&database);
+    let begun = Instant::now();
+    for (status, write) in WRITES {
+        let id = admit(&mut db, "a");
+        let held = claim_one(&mut db, "a");
+        database.run(&format!("BEGIN; SELECT FROM pepsi.workqueue WHERE workqueue_id = {id} FOR UPDATE"));
+        let refused = (0..5).all(|_| matches!(write(&mut db, held), Err(Error::Conflict(_))));
+        assert!(refused, "{status}");
+        database.run("COMMIT");
+        assert_eq!(write(&mut db, held), Ok(true));
+        database.run("DELETE FROM pepsi.workqueue");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10), "30 waits would take 30 s: {:?}", begun.elapsed());
 }
 
 // Req: E2

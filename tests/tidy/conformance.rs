@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 const HEAD: &str = "# Conformance
 
-Which requirements hold, and the tests that show it. Made from `tests/requirements.txt` and the marks above the tests:
+Which requirements hold, and the tests that show it. An id names an entry of a checklist of behaviours, which is not part of
+this repository: what an entry asks for is what its tests check. Made from `tests/requirements.txt` and the marks above the tests:
 `PEPSI_WRITE=1 cargo test --test tidy conformance` writes it anew, and without the variable that test fails while it is not
 current, or while a requirement that is called done has no test. `part` means that some of it holds and is tested.
 

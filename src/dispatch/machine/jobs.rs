@@ -6,7 +6,7 @@ use super::chance::Backoff;
 use super::fair::{Notice, Taken};
 use super::journal::Cause;
 use super::worker::Row;
-use super::{Action, Announcement, Claimed, Fault, Job, Machine, Micros, Reply, Severity};
+use super::{Action, Announcement, Claim, Claimed, Fault, Job, Machine, Micros, Reply, Severity};
 
 /// Decorrelated jitter between attempts to connect (W1).
 const RECONNECT: Micros = 100_000;
@@ -164,11 +164,17 @@ impl Machine {
             Reply::Strays(rows) => {
                 fits(&[Kind::Reconcile]);
                 self.upkeep.reconciled();
+                // There may be more than one look brings, and nobody else would ask for them.
+                if !rows.is_empty() {
+                    self.upkeep.suspect(self.now);
+                }
                 rows.into_iter().for_each(|row| self.stray(row));
             }
-            Reply::Done => {
-                self.done(fits(&[Kind::Withdraw, Kind::Write, Kind::Reconcile, Kind::Flush, Kind::Bodies]))
+            Reply::Reconciled(locked) => {
+                fits(&[Kind::Reconcile]);
+                self.reconciled(locked);
             }
+            Reply::Done => self.done(fits(&[Kind::Withdraw, Kind::Write, Kind::Flush, Kind::Bodies])),
             Reply::Fault(fault) => {
                 let kind = kind.expect("a reply answers a job");
                 self.fault(kind, fault);
@@ -257,6 +263,19 @@ impl Machine {
         self.stats.unserved(self.unserved.count());
     }
 
+    /// No claim can meet the `locked` rows, as they are running: each is a write that is owed, like any other.
+    fn reconciled(&mut self, locked: Vec<Claim>) {
+        self.upkeep.reconciled();
+        self.claims.expose(self.now);
+        for row in locked {
+            self.requeue(row);
+        }
+        if !self.jobs.announced && self.stop.is_none() {
+            self.jobs.announced = true;
+            self.actions.push(Action::Announce(Announcement::Ready));
+        }
+    }
+
     fn done(&mut self, kind: Kind) {
         match kind {
             Kind::Withdraw => self.withdrawn(),
@@ -266,17 +285,9 @@ impl Machine {
                     self.claims.touch(row.id);
                 }
             }
-            Kind::Reconcile => {
-                self.upkeep.reconciled();
-                self.claims.expose(self.now);
-                if !self.jobs.announced && self.stop.is_none() {
-                    self.jobs.announced = true;
-                    self.actions.push(Action::Announce(Announcement::Ready));
-                }
-            }
             Kind::Flush => self.stats.done(),
             Kind::Bodies => {}
-            Kind::Connect | Kind::Lock | Kind::Sweep | Kind::Claim | Kind::Reread => {
+            Kind::Connect | Kind::Lock | Kind::Reconcile | Kind::Sweep | Kind::Claim | Kind::Reread => {
                 unreachable!("they have replies of their own")
             }
         }
@@ -409,7 +420,7 @@ impl Machine {
             }
             Kind::Sweep => {
                 let rooms = self.rooms();
-                Some(self.sweeps.issue(rooms))
+                Some(self.sweeps.issue(self.now, rooms))
             }
             Kind::Claim => {
                 self.sweeps.since_claim = false;

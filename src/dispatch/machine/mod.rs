@@ -140,7 +140,7 @@ pub enum Job {
     Connect,
     /// Take the advisory lock; a former backend of ours that still holds it is terminated. Reply: Locked or LockHeld.
     Lock,
-    /// Every running row but these back to pending (D2, D7). Reply: Done.
+    /// Every running row but these back to pending (D2, D7). Reply: Reconciled.
     Reconcile { held: Vec<Claim> },
     /// Which rows are running, but for these; nothing is changed. Reply: Strays.
     FindStrays { held: Vec<Claim> },
@@ -214,6 +214,8 @@ pub enum Reply {
         due_in: Option<Micros>,
     },
     Strays(Vec<Stray>),
+    /// All are pending again but these, which somebody has locked.
+    Reconciled(Vec<Claim>),
     Done,
     /// The stages as they are configured now. `changes` tells in words what has changed; None: nothing at all.
     Config {

@@ -20,6 +20,8 @@ const OTHERS: Micros = 10_000_000;
 const SHARE: u32 = 10;
 /// A swept row that was not claimed for so long is not waited for.
 const LOST: Micros = 60_000_000;
+/// A few places are worth a sweep of their own so long after the last one.
+const FEW: Micros = 1_000_000;
 /// A sweep that moved nothing is not repeated sooner, whatever it says of the next due row.
 const GAP: Micros = 50_000;
 const RETRY: Micros = 1_000_000;
@@ -67,6 +69,7 @@ pub(super) struct Sweeps {
     /// When rows of stages without a backlog are due.
     at: Option<Micros>,
     not_before: Micros,
+    last: Micros,
     /// There was a sweep since the last claim: a claim that waits goes first now.
     pub(super) since_claim: bool,
     /// Stages of which more was due than there was room for, and from which time on, by the database's clock in
@@ -83,6 +86,7 @@ impl Sweeps {
         Sweeps {
             at: None,
             not_before: 0,
+            last: 0,
             since_claim: false,
             backlogs: BTreeMap::new(),
             others: BTreeMap::new(),
@@ -123,7 +127,8 @@ impl Sweeps {
             rows = rows.max(1);
         }
         // With all workers for them, some go at once.
-        let is_worth_it = rows > 0 && (others.is_some() || rows >= limit / 4);
+        let is_worth_it =
+            rows > 0 && (others.is_some() || rows >= limit / 4 || now >= self.last.saturating_add(FEW));
         Room { stage: stage.to_owned(), rows, is_worth_it }
     }
 
@@ -133,22 +138,25 @@ impl Sweeps {
         let at = if waiting().any(|room| room.is_worth_it) {
             Some(0)
         } else {
-            let roomier = waiting().filter_map(|room| self.roomier(now, &room.stage));
+            let roomier = waiting().filter_map(|room| self.roomier(now, room));
             roomier.chain(self.at).min()
         };
         at.map(|at| at.max(self.not_before))
     }
 
-    /// When other mail is no longer expected at a stage, or a swept row no longer waited for.
-    fn roomier(&self, now: Micros, stage: &str) -> Option<Micros> {
+    /// When other mail is no longer expected at a stage, a swept row no longer waited for, or little room is enough.
+    fn roomier(&self, now: Micros, room: &Room) -> Option<Micros> {
+        let stage = room.stage.as_str();
+        let few = (room.rows > 0).then(|| self.last.saturating_add(FEW));
         let others = self.others.get(stage).filter(|others| others.is_recent(now));
         let quiet = others.map(|others| others.last.saturating_add(OTHERS));
         let awaited = self.swept.values().filter(|row| row.stage == stage && !row.is_lost(now));
-        awaited.map(|row| row.at.saturating_add(LOST)).chain(quiet).min()
+        awaited.map(|row| row.at.saturating_add(LOST)).chain(quiet).chain(few).min()
     }
 
-    pub(super) fn issue(&mut self, rooms: Vec<Room>) -> Job {
+    pub(super) fn issue(&mut self, now: Micros, rooms: Vec<Room>) -> Job {
         self.at = None;
+        self.last = now;
         self.since_claim = true;
         for room in rooms.iter().filter(|room| room.rows > 0) {
             if let Some(others) = self.others.get_mut(&room.stage) {

@@ -107,6 +107,14 @@ impl Stage {
         }
     }
 
+    /// When a head will count as stuck behind which a row waits unsent.
+    fn next_release(&self, cap: u32) -> Option<Micros> {
+        let limit = self.stuck_limit()?;
+        let waits = |worker: &&Worker| !worker.stuck && !worker.unsent.is_empty();
+        let waiting = self.workers.iter().filter(waits).filter(|worker| self.has_other(worker.id, cap));
+        waiting.filter_map(|worker| worker.stuck_from(limit)).min()
+    }
+
     /// The worker whose siblings are to be withdrawn first, and when.
     fn candidate(&self, cap: u32) -> Option<(Micros, WorkerId)> {
         let limit = self.stuck_limit()?;
@@ -147,6 +155,12 @@ impl Machine {
     }
 
     pub(super) fn withdrawal_deadline(&self) -> Option<Micros> {
+        let stages = self.stages.iter().enumerate().filter(|_| self.stop.is_none());
+        let release = stages.filter_map(|(index, stage)| stage.next_release(self.pressure.cap(index))).min();
+        release.into_iter().chain(self.halt_deadline()).min()
+    }
+
+    fn halt_deadline(&self) -> Option<Micros> {
         let Some(Withdrawal { since, phase, .. }) = &self.withdrawal else {
             return self.next_withdrawal().map(|(at, _)| at);
         };

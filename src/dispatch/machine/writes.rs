@@ -1,8 +1,8 @@
 //! Writes about rows that left a worker without a word from it, kept until the database is known to have them.
 //!
 //! A row has at most one write for each claim. Each is fenced, so one that met a lost connection is simply repeated.
-//! One that was refused is repeated alone and later: it holds up neither the others nor the claims, and it is never
-//! dropped. `BOUND` keeps a database that refuses them all from filling the memory: see `is_full`.
+//! One that was refused is repeated alone and later: it holds up neither the others nor the claims, as none waits for a
+//! row that somebody has locked, and it is never dropped. `BOUND` keeps a database that refuses them all from filling the memory: see `is_full`.
 
 use super::chance::Chance;
 use super::{Blame, Claim, Job, Micros};
