@@ -123,7 +123,7 @@ fn a_worker_that_ended_overloaded_counts_as_the_process_that_it_was() {
     assert!(asked[1] <= 8, "{asked:?}");
 }
 
-/// An alarm ends a dispatcher that is frozen eight seconds after the signal; one that is not must be done well before.
+/// An alarm ends a dispatcher that is frozen eight seconds after the signal; one that is not must be done two seconds before.
 // Req: D3
 #[test]
 fn the_end_comes_before_the_alarm_whatever_hangs() {
@@ -151,7 +151,7 @@ fn the_end_comes_before_the_alarm_whatever_hangs() {
         bench.now = bench.machine.deadline().expect("a limit");
         end = bench.machine.step(bench.now, Event::Turn);
         end.retain(|action| matches!(action, Action::Exit { .. }));
-        assert!(bench.now <= start + 7 * SECOND, "it hangs");
+        assert!(bench.now <= start + 6 * SECOND, "it hangs");
     }
     let stray = Event::Answer { worker: WorkerId(1), status: 0, report: Vec::new() };
     assert_eq!(bench.machine.step(bench.now, stray), [], "nothing is heard after the end");
@@ -225,6 +225,28 @@ fn what_is_refused_is_not_repeated_at_once() {
     assert!((2..=3).contains(&count(&bench, "Flush")), "{}", count(&bench, "Flush"));
 }
 
+// Req: K1
+// Req: K3
+#[test]
+fn a_flush_that_was_refused_is_repeated_whole() {
+    let mut bench = Bench::one();
+    bench.arrive(vec![row(1, 0), row(2, 2)]);
+    bench.ready(1);
+    bench.ready(2);
+    bench.jobs.clear();
+    bench.script.push_back(("Flush", refused()));
+    bench.script.push_back(("Claim", Reply::Fault(Fault::Conflict("deadlock".to_owned()))));
+    bench.now += MILLI;
+    bench.answers(1, 1);
+    bench.exits(2, Exit::Signal(9));
+    bench.pass(20 * SECOND);
+    let flushes: Vec<&Job> = bench.jobs.iter().filter(|job| matches!(job, Job::Flush(_))).collect();
+    let [Job::Flush(first), Job::Flush(second)] = flushes.as_slice() else { panic!("{flushes:?}") };
+    assert_eq!(first, second);
+    assert_eq!((first.executed, first.failed, first.serialization_failures), (1, 2, 1));
+    assert_eq!((first.stages[0].messages, first.stages[0].crashes), (1, 1));
+}
+
 // Req: D3
 #[test]
 fn writes_that_wait_for_their_time_are_tried_at_the_end() {
@@ -233,8 +255,10 @@ fn writes_that_wait_for_their_time_are_tried_at_the_end() {
     bench.ready(1);
     bench.script.extend(vec![("Fail", refused()); 6]);
     bench.answers(1, 1);
-    while !bench.script.is_empty() {
-        bench.pass(SECOND);
+    for _ in 0..100 {
+        if !bench.script.is_empty() {
+            bench.pass(SECOND);
+        }
     }
     assert_eq!(bench.machine.held(), [claim(1)]);
     // Its worker ended when it was idle.
@@ -306,7 +330,8 @@ fn one_answer_ends_a_series_of_cooldowns() {
         // How long nothing is started for its stage.
         bench.pending.push(row(worker as i64, 0));
         let start = bench.now;
-        while bench.pass(100 * MILLI).is_empty() {}
+        let starts = (0..1000).find(|_| !bench.pass(100 * MILLI).is_empty());
+        assert!(starts.is_some(), "nothing is started any more");
         (bench.now - start) / SECOND
     };
     assert_eq!(fails(&mut bench, 1), 1);

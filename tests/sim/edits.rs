@@ -278,7 +278,18 @@ pub const MUTANTS: &[Mutant] = &[
         "false",
     ),
     mutant("the log is flooded", "journal.rs", "now < entry.until", "false"),
-    mutant("more is claimed than the pool holds", "pool.rs", "most.saturating_sub(held)", "most"),
+    mutant(
+        "more is claimed than the pool holds",
+        "pool.rs",
+        "free.saturating_add(fresh).min(most.saturating_sub(held))",
+        "free.saturating_add(fresh)",
+    ),
+    mutant(
+        "new values leave too much waiting",
+        "pool.rs",
+        "self.waiting.len().min(most.saturating_sub(held) as usize)",
+        "self.waiting.len()",
+    ),
     mutant(
         "rows outwait a cooldown",
         "pool.rs",
@@ -475,7 +486,6 @@ pub const MUTANTS: &[Mutant] = &[
     ),
     mutant("due rows are not heard of", "jobs.rs", "self.sweeps.surveyed(self.now, due_in)", "()"),
     mutant("a row that was paused is not heard of", "jobs.rs", "self.sweeps.heard(self.now, due_in)", "()"),
-    mutant("sweeps let no claims in between", "turn.rs", "self.sweeps.since_claim", "false"),
     mutant("vain sweeps are repeated at once", "sweep.rs", "self.not_before = now.saturating_add(GAP)", "()"),
     mutant("a refused sweep is forgotten", "sweep.rs", "self.at = Some(self.not_before)", "()"),
 ];

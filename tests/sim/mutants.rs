@@ -5,9 +5,10 @@
 
 use super::edits::MUTANTS;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// The tests that take long: of one it is set how many seeds it gets here, one is left out, and the others come last.
 const RANDOM: &str = "random_worlds";
@@ -15,6 +16,8 @@ const SEQUENCES: &str = "sequences::";
 const SLOW: &[&str] = &["a_flood_of_senders", "refuses_every_write", "the_fifo_share_is_exact"];
 const SEEDS: &str = "150";
 const STEPS: &str = "2000";
+/// A few seconds are enough, but not on a machine that does other things as well.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A minute on the processor is many times what the machine as it is needs.
 const LIMITED: &str = r#"ulimit -c 0; ulimit -t 60; exec "$0" "$@""#;
@@ -108,11 +111,26 @@ fn passes(program: &Path, number: usize) -> bool {
             command.env_remove(other);
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        command.status().expect("the copy runs").success()
+        ends_well(command.spawn().expect("the copy runs"), number)
     };
     let mut quick = vec!["--skip", RANDOM, "--skip", SEQUENCES];
     SLOW.iter().for_each(|slow| quick.extend(["--skip", *slow]));
     run(&quick) && run(&[RANDOM]) && run(SLOW)
+}
+
+/// A mutant that makes a test run for ever is caught too.
+fn ends_well(mut copy: Child, number: usize) -> bool {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = copy.try_wait().expect("a child of ours") {
+            return status.success();
+        }
+        if number > 0 && start.elapsed() > PATIENCE {
+            copy.kill().and_then(|()| copy.wait()).expect("it can be killed");
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]
