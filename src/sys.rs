@@ -166,7 +166,7 @@ fn dispose(signal: libc::c_int, disposition: libc::sighandler_t) -> io::Result<(
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = disposition;
     action.sa_flags = libc::SA_RESTART;
-    // SAFETY: `action` outlives the call, and the handler passed by our one caller is async-signal-safe.
+    // SAFETY: `action` outlives the call, and the handlers passed by our callers are async-signal-safe.
     checked(unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) })?;
     Ok(())
 }
