@@ -132,6 +132,11 @@ impl Sweeps {
         Room { stage: stage.to_owned(), rows, is_worth_it }
     }
 
+    /// Whether more was due than there was room for.
+    pub(super) fn has_backlog(&self) -> bool {
+        !self.backlogs.is_empty()
+    }
+
     /// From when a sweep with this room is wanted; where there is none yet, from when time alone gives some.
     pub(super) fn wish(&self, now: Micros, rooms: &[Room]) -> Option<Micros> {
         let waiting = || rooms.iter().filter(|room| self.backlogs.contains_key(&room.stage));

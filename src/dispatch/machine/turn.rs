@@ -103,7 +103,9 @@ impl Machine {
         let claim = if may_claim { self.claims.wish(&self.capacities()) } else { None };
         let idle = self.writes.is_empty() && self.stages.iter().all(super::pool::Stage::is_idle);
         let claim = claim.map(|at| (Kind::Claim, at.max(self.reload.claims_from())));
-        let sweep = self.sweeps.wish(self.now, &self.rooms()).map(|at| (Kind::Sweep, at));
+        // This runs twice a turn, and room matters only where due rows wait for it.
+        let rooms = if self.sweeps.has_backlog() { self.rooms() } else { Vec::new() };
+        let sweep = self.sweeps.wish(self.now, &rooms).map(|at| (Kind::Sweep, at));
         // Many sweeps in a row let the claims in between.
         let (first, second) = if self.sweeps.since_claim { (claim, sweep) } else { (sweep, claim) };
         [
