@@ -48,8 +48,9 @@ fn a_killed_server_costs_no_message() {
         "SELECT pid::bigint FROM pg_stat_activity WHERE application_name LIKE 'pepsi-stage-%' LIMIT 1",
     );
     assert!(process::signal("KILL", &backend.to_string()));
-    wait_until("the server is back", PATIENCE, || {
-        postgres::Client::connect(&load.database.url, postgres::NoTls).is_ok()
+    // It lets others in until it has seen that.
+    wait_until("the server has ended its sessions", PATIENCE, || {
+        load.database.client.batch_execute("SELECT").is_err()
     });
     load.reconnect();
     load.audit();

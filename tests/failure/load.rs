@@ -90,9 +90,15 @@ impl Load {
         assert!(self.delivered() < self.count, "all was done before the fault");
     }
 
-    /// Connects anew after a restart.
+    /// Connects anew, as soon as the server has recovered.
     pub fn reconnect(&mut self) {
-        self.database.client = self.database.connect();
+        let url = &self.database.url;
+        let mut client = None;
+        wait_until("the server is back", PATIENCE, || {
+            client = postgres::Client::connect(url, postgres::NoTls).ok();
+            client.is_some()
+        });
+        self.database.client = client.expect("it is waited for");
     }
 
     /// No message is lost, none is there twice, none is blamed.
