@@ -270,6 +270,16 @@ fn a_fused_pass_counts_once_and_each_stage_its_own_time() {
         .map(|delta| (delta.stage.as_str(), delta.messages, delta.processing_us))
         .collect();
     assert_eq!(times, [("init", 1, 7 * MILLI), ("srs", 1, 3 * MILLI)]);
+    // A worker that reports more than the pass took leaves nothing for its stage, and less than nothing there is not.
+    bench.arrive(vec![row(2, 0)]);
+    bench.now += 10 * MILLI;
+    let report = vec![("srs".to_owned(), SECOND)];
+    bench.event(Event::Answer { worker: WorkerId(1), status: 0, report });
+    bench.pass(2 * SECOND);
+    let deltas = flushes(&bench).remove(1);
+    let times: Vec<(&str, u64)> =
+        deltas.stages.iter().map(|delta| (delta.stage.as_str(), delta.processing_us)).collect();
+    assert_eq!(times, [("init", 0), ("srs", SECOND)]);
 }
 
 // Req: K3
