@@ -11,6 +11,8 @@ pub const CAPACITY: u32 = 16;
 const WIDE: u32 = 256;
 const SERVICE: Micros = 50_000;
 const STAGE: &str = "bench";
+/// Claims of one queue before it is the next one's turn.
+const TURN: usize = 20;
 /// Claims before the measured ones: caches, plans, and the dispatcher's knowledge of a new queue.
 pub const WARMING: usize = 100;
 
@@ -149,6 +151,18 @@ impl Queue {
         (took, reply.rows.into_iter().map(|row| row.sender).collect())
     }
 
+    /// One claim, with as many rows after it as before.
+    fn round(&mut self) -> f64 {
+        if self.filling.rows == 0 {
+            self.insert((0..CAPACITY).map(|number| format!("p{}", number * 7)).collect());
+        }
+        let (took, gone) = self.step(CAPACITY);
+        if self.filling.rows > 0 {
+            self.refill(gone);
+        }
+        took
+    }
+
     fn plain_step(&mut self, capacity: u32) -> (f64, Vec<String>) {
         let begin = Instant::now();
         let rows = self.database.client.query(&self.plain, &[&STAGE, &i64::from(capacity)]);
@@ -195,24 +209,21 @@ impl Queue {
     }
 }
 
-/// Claims the queues in turns, so many times each.
+/// Claims the queues in turns, `TURN` claims after each other: as a dispatcher's under load, and what else the machine does
+/// meets all alike.
 pub fn measure<const N: usize>(
     mut queues: [Queue; N],
     warming: usize,
     claims: usize,
 ) -> [(Queue, Figures); N] {
     let mut times: [Vec<f64>; N] = std::array::from_fn(|_| Vec::new());
-    for round in 0..warming + claims {
+    for turn in 0..(warming + claims).div_ceil(TURN) {
         for (queue, times) in queues.iter_mut().zip(&mut times) {
-            if queue.filling.rows == 0 {
-                queue.insert((0..CAPACITY).map(|number| format!("p{}", number * 7)).collect());
-            }
-            let (took, gone) = queue.step(CAPACITY);
-            if queue.filling.rows > 0 {
-                queue.refill(gone);
-            }
-            if round >= warming {
-                times.push(took);
+            for round in turn * TURN..(turn + 1) * TURN {
+                let took = queue.round();
+                if round >= warming {
+                    times.push(took);
+                }
             }
         }
     }
