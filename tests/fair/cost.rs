@@ -3,7 +3,7 @@
 
 use crate::claim::Claim;
 use crate::fair::{Fair, Micros, Notice, Taken, VISITS};
-use crate::harness::{self, Database};
+use crate::harness::{Database, Options, Postgres};
 use crate::world::{SECOND, settings};
 
 const CAPACITY: u32 = 16;
@@ -22,10 +22,16 @@ struct Queue {
     now: Micros,
 }
 
+/// A server where nothing else goes on: as long as anybody has a snapshot the entries of rows that are gone stay, and count.
+fn server() -> Postgres {
+    let settings = vec![("autovacuum".to_owned(), "off".to_owned())];
+    Postgres::start(Options { settings, ..Options::default() })
+}
+
 impl Queue {
     /// So many senders have so many messages each, in turns.
-    fn new(senders: u32, messages: u32) -> Queue {
-        let mut db = harness::database();
+    fn new(server: &Postgres, senders: u32, messages: u32) -> Queue {
+        let mut db = server.database();
         db.run(&format!(
             "INSERT INTO pepsi.workqueue (stage, mail_from, rcpt_to, headers)
              SELECT 'alpha', 'x@s' || g % {senders}, '{{}}', '' FROM generate_series(1, {senders} * {messages}) AS g;
@@ -70,17 +76,18 @@ impl Queue {
 // Req: F8
 #[test]
 fn a_claim_reads_no_more_however_much_a_sender_has_waiting() {
-    let few = Queue::new(2, 300).cost();
-    let many = Queue::new(2, 15_000).cost();
+    let server = server();
+    let few = Queue::new(&server, 2, 300).cost();
+    let many = Queue::new(&server, 2, 15_000).cost();
     assert!(few > 0 && many * 10 <= few * 11, "{few} entries with 300 each, {many} with 15,000");
 }
 
 // Req: F8
 #[test]
 fn what_a_claim_reads_grows_with_the_waiting_senders_only_up_to_the_window() {
-    let costs: Vec<i64> = [(2, 300), (64, 20), (1_000, 4)]
-        .map(|(senders, messages)| Queue::new(senders, messages).cost())
-        .to_vec();
+    let server = server();
+    let queues = [(2, 300), (64, 20), (1_000, 4)];
+    let costs = queues.map(|(senders, messages)| Queue::new(&server, senders, messages).cost());
     assert!(costs[0] < costs[1], "the senders are told apart: {costs:?}");
     assert!(costs[2] * 10 <= costs[1] * 12, "64 senders and 1,000 cost the same: {costs:?}");
     // Each of 64 senders may be read as deep as the capacity, besides the oldest and newest rows and those that are taken.
@@ -91,7 +98,8 @@ fn what_a_claim_reads_grows_with_the_waiting_senders_only_up_to_the_window() {
 #[test]
 fn the_window_meets_every_sender_in_turn() {
     const SENDERS: u32 = 200;
-    let mut queue = Queue::new(SENDERS, 3);
+    let server = server();
+    let mut queue = Queue::new(&server, SENDERS, 3);
     let claims = (1..).find(|_| {
         queue.claim(1);
         queue.fair.senders(0).len() == SENDERS as usize
