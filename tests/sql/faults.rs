@@ -54,6 +54,51 @@ fn too_many_connections_are_an_overload() {
     assert!(found && others.len() == 4, "{}", others.len());
 }
 
+/// A trigger stands in for a server in each of these states, or for a pooler before it.
+// Req: L1, O1, K3
+#[test]
+fn each_code_of_the_server_has_its_class() {
+    let mut database = harness::database();
+    let mut db = open(&database, WORKER);
+    let class = |error: &Error| match error {
+        Error::Lost(_) => "lost",
+        Error::Overloaded(_) => "overloaded",
+        Error::Conflict(_) => "conflict",
+        Error::Refused(_) => "refused",
+        Error::Setup(_) => "setup",
+        Error::Schema(_) => "schema",
+    };
+    database.run(
+        "CREATE FUNCTION pepsi.fault() RETURNS trigger LANGUAGE plpgsql AS
+            'BEGIN RAISE ''no'' USING ERRCODE = (SELECT code FROM pepsi.fault); END';
+         CREATE TABLE pepsi.fault (code text);
+         CREATE TRIGGER fault BEFORE INSERT ON pepsi.workqueue FOR EACH ROW EXECUTE FUNCTION pepsi.fault()",
+    );
+    for (expected, codes) in [
+        ("lost", &["08000", "08001", "08003", "08006", "08P01", "57P01", "57P02", "57P03"][..]),
+        ("overloaded", &["53300"]),
+        ("conflict", &["40001", "40P01", "55P03", "57014"]),
+        ("setup", &["25006", "42501"]),
+        ("schema", &["42P01", "42703", "42883"]),
+        ("refused", &["P0001", "23514", "53100", "53200", "XX000", "57000"]),
+    ] {
+        for code in codes {
+            database.run(&format!("DELETE FROM pepsi.fault; INSERT INTO pepsi.fault VALUES ('{code}')"));
+            let message = Admission {
+                mail_from: "",
+                rcpt_to: &[],
+                headers: b"",
+                body: None,
+                state: serde_json::json!({}),
+                stage: "a",
+            };
+            let error = db.admit(&message).expect_err(code);
+            assert_eq!(class(&error), expected, "{code}: {error}");
+            assert!(error.to_string().contains(code), "{error}");
+        }
+    }
+}
+
 // Req: L1
 #[test]
 fn a_server_that_stands_still_does_not_hold_up_the_poll_for_ever() {
