@@ -166,7 +166,7 @@ impl Link {
             }
             Job::Flush(deltas) => flush(self.db()?, deltas)?,
             Job::CollectBodies { limit } => self.db()?.collect_bodies(limit).map(drop)?,
-            Job::Reread => return Ok(configuration.reread(&self.overlay()?)),
+            Job::Reread { asked } => return Ok(configuration.reread(&self.overlay()?, asked)),
         }
         Ok(Reply::Done)
     }
