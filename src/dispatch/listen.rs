@@ -15,9 +15,9 @@ use crate::sql::queue::{Backend, Channel, DueRows, Held, Lock, StageCount, Stray
 use crate::sql::{Db, Error, Purpose};
 use crate::{exit, sys};
 use std::os::fd::RawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// The longest that one job may keep the loop waiting. The server ends a statement of ours after 10 s; one that does not
+/// The longest that one job may keep the loop waiting; after a SIGTERM it is far less (`sys::bounded`). The server ends a statement of ours after 10 s; one that does not
 /// even do that is stopped, or cut off without a word, and no timeout of the driver's sees it on a Unix socket.
 const BLOCKED_LIMIT: Duration = Duration::from_secs(15);
 
@@ -46,10 +46,11 @@ impl Link {
 
     /// An answer that comes after the limit is of no use: its connection is shut down.
     fn bounded<T>(&mut self, work: impl FnOnce(&mut Link) -> Result<T, Error>) -> Result<T, Error> {
+        let start = Instant::now();
         let (result, expired) = sys::bounded(BLOCKED_LIMIT, || work(self));
         match result {
             Err(Error::Lost(text)) if expired => {
-                Err(Error::Lost(format!("{text}: given up after {} s", BLOCKED_LIMIT.as_secs())))
+                Err(Error::Lost(format!("{text}: given up after {} s", start.elapsed().as_secs())))
             }
             other => other,
         }

@@ -420,3 +420,29 @@ fn what_waits_on_a_socket_is_ended_and_inherited_sockets_are_left_alone() {
     assert!(std::panic::catch_unwind(nested).is_err(), "the inner one would disarm the outer");
     assert!(!bounded(PATIENCE, || ()).1, "a panic leaves nothing armed");
 }
+
+// Req: D3
+#[test]
+fn a_sigterm_makes_waits_short() {
+    const NAME: &str = "a_sigterm_makes_waits_short";
+    if !plays(NAME) {
+        assert!(copy_of_us(NAME).wait().unwrap().success());
+        return;
+    }
+    install_guard().unwrap();
+    let _signals = Signals::install().unwrap();
+    let us = std::process::id().to_string();
+    let start = Instant::now();
+    // One comes while it waits, then one has come before.
+    for wait in 1..3 {
+        let (mut mute, _peer) = UnixStream::pair().unwrap();
+        let (result, expired) = bounded(10 * PATIENCE, || {
+            assert!(wait > 1 || Command::new("kill").args(["-TERM", &us]).status().unwrap().success());
+            mute.read(&mut [0; 1])
+        });
+        assert!(expired && result.unwrap() == 0);
+        assert!(start.elapsed() >= wait * LAST_WAIT, "{:?}", start.elapsed());
+    }
+    assert!(bounded(Duration::from_millis(1), || poll(&mut [], Some(LAST_WAIT))).1, "no wait gets longer");
+    assert!(start.elapsed() < 3 * LAST_WAIT, "{:?}", start.elapsed());
+}
