@@ -221,20 +221,21 @@ pub fn install_guard() -> io::Result<()> {
 
 /// Does `work`, which may wait for answers on sockets that it does not show. When it takes longer than `limit`, and
 /// again after each further `limit`, every connected socket of this process is shut down: whoever waits on one then
-/// reads its end. Says whether that happened. A socket that is still being connected is not: that has its own timeout.
-/// After a SIGTERM the limit is `LAST_WAIT`. Never within itself: there is one timer.
-pub fn bounded<T>(limit: Duration, work: impl FnOnce() -> T) -> (T, bool) {
+/// reads its end. Says which limit it was, if that happened. A socket that is still being connected is not shut down: that
+/// has its own timeout. After a SIGTERM the limit is `LAST_WAIT`. Never within itself: there is one timer.
+pub fn bounded<T>(limit: Duration, work: impl FnOnce() -> T) -> (T, Option<Duration>) {
     assert!(!ARMED.swap(true, Ordering::SeqCst), "one bound within another");
     EXPIRED.store(false, Ordering::SeqCst);
     let armed = Armed;
+    let limit_now = || if ENDING.load(Ordering::SeqCst) { limit.min(LAST_WAIT) } else { limit };
     assert!(set_timer(limit), "the guard is installed before it is used");
-    // One that comes from now on sets the timer itself.
-    if ENDING.load(Ordering::SeqCst) {
-        set_timer(limit.min(LAST_WAIT));
+    // A signal that comes from now on sets the timer by itself, one that came before did not.
+    if limit_now() != limit {
+        set_timer(limit_now());
     }
     let result = work();
     drop(armed);
-    (result, EXPIRED.load(Ordering::SeqCst))
+    (result, EXPIRED.load(Ordering::SeqCst).then(limit_now))
 }
 
 /// The timer runs; also a panic stops it.

@@ -15,7 +15,7 @@ use crate::sql::queue::{Backend, Channel, DueRows, Held, Lock, StageCount, Stray
 use crate::sql::{Db, Error, Purpose};
 use crate::{exit, sys};
 use std::os::fd::RawFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The longest that one job may keep the loop waiting; after a SIGTERM it is far less (`sys::bounded`). The server ends a statement of ours after 10 s; one that does not
 /// even do that is stopped, or cut off without a word, and no timeout of the driver's sees it on a Unix socket.
@@ -46,12 +46,12 @@ impl Link {
 
     /// An answer that comes after the limit is of no use: its connection is shut down.
     fn bounded<T>(&mut self, work: impl FnOnce(&mut Link) -> Result<T, Error>) -> Result<T, Error> {
-        let start = Instant::now();
         let (result, expired) = sys::bounded(BLOCKED_LIMIT, || work(self));
         match result {
-            Err(Error::Lost(text)) if expired => {
-                Err(Error::Lost(format!("{text}: given up after {} s", start.elapsed().as_secs())))
-            }
+            Err(Error::Lost(text)) => Err(Error::Lost(match expired {
+                Some(limit) => format!("{text}: given up after {} s", limit.as_secs_f64()),
+                None => text,
+            })),
             other => other,
         }
     }
