@@ -3,8 +3,8 @@
 //! minutes. The queues that a goal compares are claimed in turns, so that what else the machine does meets both alike.
 //!
 //! Each line is of claims through `Fair` and one prepared statement, as the dispatcher makes them, with a notification before
-//! each; claimed rows are deleted and as many added between the claims, outside the time. fsync is off: a claim's own
-//! time counts, not the disk's. Exits with 1 when a goal is missed.
+//! each; claimed rows go through another stage and are deleted, and as many are added, between the claims, outside the time.
+//! fsync is off and commits are asynchronous, as the dispatcher's are: a claim's own time counts, not the disk's. Exits with 1 when a goal is missed.
 
 #[path = "claim/bench.rs"]
 mod bench;
@@ -16,7 +16,7 @@ mod fair;
 #[path = "../tests/harness/mod.rs"]
 mod harness;
 
-use bench::{CAPACITY, Filling, Queue, measure, measure_plain};
+use bench::{CAPACITY, Filling, Queue, WARMING, Way, measure};
 use harness::{Options, Postgres};
 use std::process::ExitCode;
 
@@ -61,30 +61,39 @@ fn goal(goals: &mut Vec<Goal>, text: &'static str, figure: f64, most: f64) {
 
 fn depth(server: &Postgres, goals: &mut Vec<Goal>) {
     println!("\nby depth, one sender");
-    for fair in [true, false] {
-        let shallow = Queue::new(server, fair, Filling { rows: 1_000, senders: 1 });
-        let deep = Queue::new(server, fair, Filling { rows: 1_000_000, senders: 1 });
-        let [shallow, deep] = measure([shallow, deep], CLAIMS).map(|(_, figures)| figures);
-        let mode = if fair { "fair" } else { "oldest first" };
-        shallow.print(&format!("{mode}, 1,000 rows"));
-        deep.print(&format!("{mode}, 1,000,000 rows"));
-        if fair {
-            goal(goals, "fair: median at 1,000,000 rows, ms", deep.median / 1_000.0, 1.0);
-            goal(goals, "fair: 1,000,000 rows to 1,000", deep.median / shallow.median, 1.2);
-        } else {
-            goal(goals, "oldest first: 1,000,000 rows to 1,000", deep.median / shallow.median, 1.2);
-        }
+    let queue = |way, rows| Queue::new(server, way, Filling { rows, senders: 1 });
+    let queues = [
+        queue(Way::Fair, 1_000),
+        queue(Way::Fair, 1_000_000),
+        queue(Way::OldestFirst, 1_000),
+        queue(Way::OldestFirst, 1_000_000),
+        queue(Way::Plain, 1_000),
+    ];
+    let all = measure(queues, WARMING, CLAIMS).map(|(_, figures)| figures);
+    let names = [
+        "fair, 1,000 rows",
+        "fair, 1,000,000 rows",
+        "oldest first, 1,000 rows",
+        "oldest first, 1,000,000 rows",
+    ];
+    for (name, figures) in names.iter().chain(&["plain LIMIT claim, 1,000 rows"]).zip(&all) {
+        figures.print(name);
     }
+    let [shallow, deep, old_shallow, old_deep, plain] = all;
+    println!("  fair at 1,000,000 rows to the plain claim: {:.2}", deep.median / plain.median);
+    goal(goals, "fair: median at 1,000,000 rows, ms", deep.median / 1_000.0, 1.0);
+    goal(goals, "fair: 1,000,000 rows to 1,000", deep.median / shallow.median, 1.2);
+    goal(goals, "oldest first: 1,000,000 rows to 1,000", old_deep.median / old_shallow.median, 1.2);
 }
 
 fn senders(server: &Postgres, goals: &mut Vec<Goal>) {
     println!("\nby senders, 100,000 rows");
-    let queue = |senders| Queue::new(server, true, Filling { rows: 100_000, senders });
-    let all = measure([1, 64, 1_000, 10_000].map(queue), CLAIMS).map(|(_, figures)| figures);
+    let queue = |senders| Queue::new(server, Way::Fair, Filling { rows: 100_000, senders });
+    let queues = [1, 64, 1_000, 10_000].map(queue);
+    let all = measure(queues, WARMING, CLAIMS).map(|(_, figures)| figures);
     for (senders, figures) in ["1", "64", "1,000", "10,000"].iter().zip(&all) {
         figures.print(&format!("{senders} senders"));
     }
-    goal(goals, "10,000 senders: median, ms", all[3].median / 1_000.0, 1.0);
     goal(goals, "10,000 senders to 1", all[3].median / all[0].median, 3.0);
 }
 
@@ -96,8 +105,8 @@ fn snapshot(server: &Postgres, goals: &mut Vec<Goal>) {
         ("nothing else waits, 1,000 senders pass", 0, 1_000),
     ] {
         println!("\n{name}");
-        let fresh = Queue::new(server, true, Filling { rows, senders: 10 });
-        let mut held = Queue::new(server, true, Filling { rows, senders: 10 });
+        let fresh = Queue::new(server, Way::Fair, Filling { rows, senders: 10 });
+        let mut held = Queue::new(server, Way::Fair, Filling { rows, senders: 10 });
         let mut holder = held.database.connect();
         let mut transaction = holder.transaction().expect("a transaction");
         transaction
@@ -106,13 +115,14 @@ fn snapshot(server: &Postgres, goals: &mut Vec<Goal>) {
             )
             .expect("a snapshot");
         held.pass(PASSED, passing);
-        let [(mut fresh, before), (mut held, after)] = measure([fresh, held], CLAIMS);
+        let [(mut fresh, before), (mut held, after)] = measure([fresh, held], WARMING, CLAIMS);
         before.print("nothing has passed");
         after.print("150,000 messages have passed, snapshot held");
-        let plain = measure_plain(&mut fresh, CLAIMS / 8);
-        let plain_held = measure_plain(&mut held, CLAIMS / 8);
-        plain.print("plain LIMIT claim, nothing has passed");
-        plain_held.print("plain LIMIT claim, snapshot held");
+        fresh.set_way(Way::Plain);
+        held.set_way(Way::Plain);
+        let plain = measure([fresh, held], 0, CLAIMS / 8).map(|(_, figures)| figures);
+        plain[0].print("plain LIMIT claim, nothing has passed");
+        plain[1].print("plain LIMIT claim, snapshot held");
         goal(goals, "snapshot held: median to that before", after.median / before.median, 4.0);
         goal(goals, "snapshot held: mean to that before", after.mean / before.mean, 4.0);
         transaction.rollback().expect("a rollback");

@@ -3,6 +3,7 @@
 use crate::claim::Claim;
 use crate::fair::{End, Fair, Micros, Settings, Taken};
 use crate::harness::{Database, Postgres};
+use postgres::Statement;
 use std::time::Instant;
 
 pub const CAPACITY: u32 = 16;
@@ -10,8 +11,10 @@ pub const CAPACITY: u32 = 16;
 const WIDE: u32 = 256;
 const SERVICE: Micros = 50_000;
 const STAGE: &str = "bench";
+/// Claims of one queue before it is the next one's turn.
+const TURN: usize = 20;
 /// Claims before the measured ones: caches, plans, and the dispatcher's knowledge of a new queue.
-const WARMING: usize = 100;
+pub const WARMING: usize = 100;
 
 /// The plain statement: a stage's oldest rows from its first entry on, nothing remembered.
 const PLAIN: &str = "WITH chosen AS (
@@ -22,8 +25,14 @@ const PLAIN: &str = "WITH chosen AS (
     WHERE q.workqueue_id = ANY (ARRAY(SELECT workqueue_id FROM chosen)) AND q.status = 'pending'
     RETURNING q.workqueue_id, q.claims, q.sender_key";
 /// As the dispatcher's session has it.
-const SESSION: &str = "SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off;
+const SESSION: &str = "SET synchronous_commit = off; SET search_path = pg_catalog; SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off;
     SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off";
+/// What becomes of a claimed message: it goes on to another stage, is claimed there, and is done.
+const ENDING: [&str; 3] = [
+    "UPDATE pepsi.workqueue SET stage = 'next', status = 'pending' WHERE workqueue_id = ANY ($1)",
+    "UPDATE pepsi.workqueue SET status = 'running', claims = claims + 1 WHERE workqueue_id = ANY ($1)",
+    "DELETE FROM pepsi.workqueue WHERE workqueue_id = ANY ($1)",
+];
 const ADD: &str = "INSERT INTO pepsi.workqueue (stage, mail_from, rcpt_to, headers)
     SELECT $1, 'x@' || sender, '{y@example.net}', 'Subject: bench' FROM unnest($2::text[]) AS sender";
 
@@ -34,10 +43,21 @@ pub struct Filling {
     pub senders: u64,
 }
 
+/// Who claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Fair,
+    OldestFirst,
+    /// The plain statement.
+    Plain,
+}
+
 pub struct Queue {
     pub database: Database,
+    way: Way,
     fair: Fair,
     claim: Claim,
+    plain: Statement,
     origin: Instant,
     filling: Filling,
     next: u64,
@@ -68,13 +88,14 @@ impl Figures {
 }
 
 impl Queue {
-    pub fn new(server: &Postgres, fair: bool, filling: Filling) -> Queue {
+    pub fn new(server: &Postgres, way: Way, filling: Filling) -> Queue {
         let mut database = server.database();
         database.run(SESSION);
-        let settings = Settings { fair, half_life: 60_000_000, fifo_percent: 10 };
+        let settings = Settings { fair: way == Way::Fair, half_life: 60_000_000, fifo_percent: 10 };
         let claim = Claim::prepare(&mut database.client);
+        let plain = database.client.prepare(PLAIN).unwrap_or_else(|error| panic!("{error:?}"));
         let fair = Fair::new(settings, 1);
-        let mut queue = Queue { database, fair, claim, origin: Instant::now(), filling, next: 0 };
+        let mut queue = Queue { database, way, fair, claim, plain, origin: Instant::now(), filling, next: 0 };
         let mut left = filling.rows;
         while left > 0 {
             let some = left.min(20_000);
@@ -103,6 +124,9 @@ impl Queue {
 
     /// One claim: how long it took, and the senders of what was claimed and is gone again.
     fn step(&mut self, capacity: u32) -> (f64, Vec<String>) {
+        if self.way == Way::Plain {
+            return self.plain_step(capacity);
+        }
         // Whoever added rows notified.
         let now = self.now();
         self.fair.expose(now);
@@ -117,7 +141,7 @@ impl Queue {
         self.fair.claimed(now + begin.elapsed().as_micros() as Micros, &taken, &reply.notices, reply.top);
         let took = begin.elapsed().as_secs_f64() * 1e6;
         let ids: Vec<i64> = reply.rows.iter().map(|row| row.id).collect();
-        self.delete(&ids);
+        self.end(&ids);
         let now = self.now();
         for id in ids {
             self.fair.measured(0, SERVICE);
@@ -127,12 +151,38 @@ impl Queue {
         (took, reply.rows.into_iter().map(|row| row.sender).collect())
     }
 
-    fn delete(&mut self, ids: &[i64]) {
-        let gone = self
-            .database
-            .client
-            .execute("DELETE FROM pepsi.workqueue WHERE workqueue_id = ANY ($1)", &[&ids]);
-        assert_eq!(gone.unwrap_or_else(|error| panic!("{error:?}")), ids.len() as u64);
+    /// One claim, with as many rows after it as before.
+    fn round(&mut self) -> f64 {
+        if self.filling.rows == 0 {
+            self.insert((0..CAPACITY).map(|number| format!("p{}", number * 7)).collect());
+        }
+        let (took, gone) = self.step(CAPACITY);
+        if self.filling.rows > 0 {
+            self.refill(gone);
+        }
+        took
+    }
+
+    fn plain_step(&mut self, capacity: u32) -> (f64, Vec<String>) {
+        let begin = Instant::now();
+        let rows = self.database.client.query(&self.plain, &[&STAGE, &i64::from(capacity)]);
+        let took = begin.elapsed().as_secs_f64() * 1e6;
+        let rows = rows.unwrap_or_else(|error| panic!("{error:?}"));
+        let ids: Vec<i64> = rows.iter().map(|row| row.get("workqueue_id")).collect();
+        self.end(&ids);
+        (took, rows.iter().map(|row| row.get("sender_key")).collect())
+    }
+
+    /// From now on it is claimed that way.
+    pub fn set_way(&mut self, way: Way) {
+        self.way = way;
+    }
+
+    fn end(&mut self, ids: &[i64]) {
+        for statement in ENDING {
+            let done = self.database.client.execute(statement, &[&ids]);
+            assert_eq!(done.unwrap_or_else(|error| panic!("{error:?}")), ids.len() as u64);
+        }
     }
 
     /// As many messages again as were claimed, of the same senders.
@@ -159,45 +209,24 @@ impl Queue {
     }
 }
 
-/// Claims the queues in turns, so many times each.
-pub fn measure<const N: usize>(mut queues: [Queue; N], claims: usize) -> [(Queue, Figures); N] {
+/// Claims the queues in turns, `TURN` claims after each other: as a dispatcher's under load, and what else the machine does
+/// meets all alike.
+pub fn measure<const N: usize>(
+    mut queues: [Queue; N],
+    warming: usize,
+    claims: usize,
+) -> [(Queue, Figures); N] {
     let mut times: [Vec<f64>; N] = std::array::from_fn(|_| Vec::new());
-    for round in 0..WARMING + claims {
+    for turn in 0..(warming + claims).div_ceil(TURN) {
         for (queue, times) in queues.iter_mut().zip(&mut times) {
-            if queue.filling.rows == 0 {
-                queue.insert((0..CAPACITY).map(|number| format!("p{}", number * 7)).collect());
-            }
-            let (took, gone) = queue.step(CAPACITY);
-            if queue.filling.rows > 0 {
-                queue.refill(gone);
-            }
-            if round >= WARMING {
-                times.push(took);
+            for round in turn * TURN..(turn + 1) * TURN {
+                let took = queue.round();
+                if round >= warming {
+                    times.push(took);
+                }
             }
         }
     }
     let mut times = times.into_iter();
     queues.map(|queue| (queue, Figures::new(times.next().unwrap_or_default())))
-}
-
-/// The same with the plain statement.
-pub fn measure_plain(queue: &mut Queue, claims: usize) -> Figures {
-    let plain = queue.database.client.prepare(PLAIN).unwrap_or_else(|error| panic!("{error:?}"));
-    let mut times = Vec::new();
-    for _ in 0..claims {
-        if queue.filling.rows == 0 {
-            queue.insert((0..CAPACITY).map(|number| format!("p{}", number * 7)).collect());
-        }
-        let begin = Instant::now();
-        let rows = queue.database.client.query(&plain, &[&STAGE, &i64::from(CAPACITY)]);
-        times.push(begin.elapsed().as_secs_f64() * 1e6);
-        let rows = rows.unwrap_or_else(|error| panic!("{error:?}"));
-        let ids: Vec<i64> = rows.iter().map(|row| row.get("workqueue_id")).collect();
-        let gone = rows.iter().map(|row| row.get("sender_key")).collect();
-        queue.delete(&ids);
-        if queue.filling.rows > 0 {
-            queue.refill(gone);
-        }
-    }
-    Figures::new(times)
 }

@@ -32,7 +32,7 @@ const FUNCTIONS: &[File] = &[
     File {
         name: "fair",
         text: include_str!("schema/fair.sql"),
-        checksum: "d9ed71504a974c9535e504dea299d9d3c2d429c2cb9ca3460fe9a01a888e3821",
+        checksum: "962919ef10e8bbb0ea862a032c507e20f4fba46615b897420e89953603bebc22",
     },
 ];
 

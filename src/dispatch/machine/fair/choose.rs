@@ -1,4 +1,4 @@
-//! The model of `pepsi.workqueue_look_fair`: what it must take and report of a given queue (requirement F9). Written for
+//! The model of `pepsi.workqueue_claim_fair`: what it must take and report of a given queue (requirement F9). Written for
 //! clearness, without any bound on what it costs; tests/fair.rs compares the two on random queues.
 
 use super::{Ask, Listed, Notice};
@@ -76,8 +76,14 @@ impl<'a> Look<'a> {
             oldest[..fifo].iter().copied().chain(order.take(capacity - fifo)).collect();
         taken.iter().for_each(|row| self.take(row.0));
 
+        // Of each sender the oldest tells all.
+        let mut oldest_seen: BTreeMap<&str, i64> = BTreeMap::new();
         let seen = ranked.iter().map(|(_, row)| *row).chain(found);
         for (id, sender) in seen.filter(|row| !taken.contains(row)) {
+            let first = oldest_seen.entry(sender).or_insert(id);
+            *first = id.min(*first);
+        }
+        for (sender, id) in oldest_seen {
             self.notice(Notice::Seen { id, sender: sender.to_owned() });
         }
         if let Some((id, _)) = oldest.iter().find(|row| !taken.contains(row)) {

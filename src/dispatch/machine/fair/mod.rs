@@ -221,6 +221,7 @@ impl Fair {
             if self.settings.fair {
                 stage.note(now, &self.settings, &asked.ask, &outcome, is_proof);
                 let amount = stage.share.average();
+                stage.share.expect(rows[index].iter().map(|row| row.sender));
                 for row in &rows[index] {
                     stage.share.charge(row.sender, amount);
                     let charge = Charge { stage: index, sender: row.sender.to_owned(), amount };

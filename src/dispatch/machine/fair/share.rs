@@ -88,6 +88,12 @@ impl Share {
         }
     }
 
+    /// Messages of these senders are charged next: room is made for all of them at once.
+    pub fn expect<'a>(&mut self, senders: impl Iterator<Item = &'a str>) {
+        let new: BTreeSet<&str> = senders.filter(|sender| !self.senders.contains_key(*sender)).collect();
+        self.make_room(new.len());
+    }
+
     /// A message of `sender` runs, and is charged in advance. Kept even when the memory is full: what runs is bounded.
     pub fn charge(&mut self, sender: &str, amount: Micros) {
         if !self.senders.contains_key(sender) {
@@ -165,15 +171,19 @@ impl Share {
         }
         let average = self.average();
         let ahead = |sender: &Sender| sender.running == 0 && sender.lead >= average;
-        let mut foremost: Vec<(Micros, String)> = self
+        let mut foremost: Vec<(Micros, &String)> = self
             .senders
             .iter()
             .filter(|(_, sender)| ahead(sender))
-            .map(|(name, sender)| (sender.lead, name.clone()))
+            .map(|(name, sender)| (sender.lead, name))
             .collect();
-        foremost.sort_unstable_by(|one, other| other.cmp(one));
-        for (_, name) in foremost.iter().take(wanted - room) {
-            self.senders.remove(name);
+        let gone = (wanted - room).min(foremost.len());
+        if gone < foremost.len() {
+            foremost.select_nth_unstable_by(gone, |one, other| other.cmp(one));
+        }
+        let gone: Vec<String> = foremost[..gone].iter().map(|(_, name)| (*name).clone()).collect();
+        for name in gone {
+            self.senders.remove(&name);
         }
         MAX_SENDERS.saturating_sub(self.senders.len())
     }
