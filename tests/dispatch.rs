@@ -15,6 +15,8 @@ mod life;
 mod proxy;
 #[path = "dispatch/reload.rs"]
 mod reload;
+#[path = "dispatch/upkeep.rs"]
+mod upkeep;
 #[path = "dispatch/withdraw.rs"]
 mod withdraw;
 #[path = "dispatch/workers.rs"]

@@ -5,6 +5,8 @@
 mod agree;
 #[path = "fair/claim.rs"]
 mod claim;
+#[path = "fair/cost.rs"]
+mod cost;
 #[allow(dead_code)]
 #[path = "../src/dispatch/machine/fair/mod.rs"]
 mod fair;

@@ -196,7 +196,7 @@ fn synchronous_commit_is_off_unless_it_is_wanted() {
     }
 }
 
-// Req: S4, CLI5, E6
+// Req: S4, CLI5, E6, R1
 #[test]
 fn a_worker_that_cannot_run_says_why_and_exits_78() {
     let mut db = database();
@@ -267,7 +267,7 @@ fn the_overlay_is_laid_over_the_file() {
     );
 }
 
-// Req: L1, O1, E5
+// Req: L1, O1, E5, R1
 #[test]
 fn a_database_that_is_away_or_full_at_the_start_is_74_or_75() {
     let db = database();

@@ -156,6 +156,18 @@ fn an_idle_dispatcher_does_nothing() {
     world.configure("pepsi-dispatch", "POLL_INTERVAL", "1 h");
     world.configure("pepsi-dispatch", "STATS_INTERVAL", "1 h");
     world.add("init", 5);
+    // Mail that waits for its time, for a person or for a section is no work.
+    for (stage, status, timeout) in [
+        ("later", "paused", "now() + interval '1 h'"),
+        ("held", "paused", "NULL"),
+        ("hung", "timeout", "NULL"),
+    ] {
+        world.stage(stage, REFUSES, &[]);
+        world.add(stage, 3);
+        let set = format!("SET status = '{status}', timeout = {timeout} WHERE stage = '{stage}'");
+        world.execute(&format!("UPDATE pepsi.workqueue {set}"));
+    }
+    world.add("nowhere", 3);
     let dispatcher = world.serve();
     world.until_all("init", "failed");
     // The workers end and the statistics are written; from then on it neither wakes nor asks the database.

@@ -1,8 +1,9 @@
-//! The SQL function takes and reports exactly what the model does (requirement F9), and takes it as W3 says.
+//! The SQL function takes and reports exactly what the model does (requirement F9), of thousands of random queues; and it takes
+//! it as W3 says.
 
 use crate::claim::{Claim, Reply};
-use crate::fair::choose::{Row, choose};
-use crate::fair::{Ask, Listed};
+use crate::fair::choose::{Choice, Row, choose};
+use crate::fair::{Ask, Listed, Notice};
 use crate::harness::{self, Database};
 use crate::prng::Prng;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,25 +13,50 @@ const STAGES: [&str; 3] = ["alpha", "beta", "gamma"];
 const OTHER: &str = "delta";
 
 /// So many queues, so many claims of each.
-const QUEUES: u64 = 250;
-const CLAIMS: u64 = 16;
+const QUEUES: u64 = 2_000;
+const CLAIMS: u64 = 2;
+/// So many claims look again around rows that are locked (`rounds` in the function).
+const ROUNDS: usize = 8;
+
+/// What the queues and claims have to be like, so that the comparison says something: of each at least so many.
+const KINDS: [(&str, u32); 14] = [
+    ("one row is taken", 500),
+    ("rows of several stages are taken", 300),
+    ("more waits than there is room for", 2_000),
+    ("a FIFO slot besides others", 300),
+    ("more than 64 senders wait", 100),
+    ("more than 64 senders are listed or visited", 10),
+    ("the window goes on behind a sender", 100),
+    ("a lead below zero", 300),
+    ("no lead", 300),
+    ("a lead that is far ahead", 30),
+    ("a sender takes more than one row", 300),
+    ("a sender that is not listed gets a row", 300),
+    ("a row has moved", 300),
+    ("a locked row is passed over", 100),
+];
+
+type Met = BTreeMap<&'static str, u32>;
 
 fn key(sender: u64) -> String {
     format!("from:s{sender}")
 }
 
 /// Fills the table anew; the waiting rows of STAGES, by age.
-fn fill(db: &mut Database, prng: &mut Prng) -> Vec<Row> {
-    db.run("DELETE FROM pepsi.workqueue");
-    let senders = prng.pick(&[1, 2, 3, 8, 40, 200]);
+fn fill(db: &mut Database, prng: &mut Prng, case: u64) -> Vec<Row> {
+    // The entries of deleted rows stay for a while; a claim that begins at the first one reads them.
+    db.run(if case.is_multiple_of(100) { "TRUNCATE pepsi.workqueue" } else { "DELETE FROM pepsi.workqueue" });
+    let is_long = prng.chance(60);
+    let senders = if is_long { 300 } else { prng.pick(&[1, 2, 3, 8, 40, 200]) };
+    let count = if is_long { 400 } else { prng.below(120) };
     let mut id = 0;
     let mut rows = Vec::new();
     let mut queue = Vec::new();
-    for _ in 0..prng.below(120) {
+    for _ in 0..count {
         id += prng.between(1, 4) as i64;
         // Skewed: the first have most.
-        let sender = prng.below(prng.clone().between(1, senders));
-        let stage = prng.below(STAGES.len() as u64 + 1) as usize;
+        let sender = prng.below(if is_long { senders } else { prng.clone().between(1, senders) });
+        let stage = prng.below(if is_long { 2 } else { STAGES.len() as u64 + 1 }) as usize;
         let name = STAGES.get(stage).copied().unwrap_or(OTHER);
         let status = prng.pick(&["pending", "pending", "pending", "pending", "running", "paused", "failed"]);
         rows.push(format!("({id}, '{name}', '{status}', 'x@s{sender}', '{{}}', '', {})", prng.below(5)));
@@ -52,9 +78,11 @@ fn demand(prng: &mut Prng, queue: &[Row]) -> Ask {
     let capacity = prng.pick(&[0, 1, 1, 2, 3, 5, 16, 40]);
     let last = queue.last().map_or(1, |row| row.id as u64 + 3);
     let mut senders: BTreeMap<String, Listed> = BTreeMap::new();
-    for _ in 0..prng.pick(&[0, 1, 3, 12, 60]) {
-        let sender = key(prng.pick(&[0, 1, 2, 3, 5, 9, 30, 250]).min(prng.below(250)));
-        let lead = prng.below(4) as i64 * prng.pick(&[0, 1, 10, 1_000]);
+    let among = prng.pick(&[10, 250]);
+    for _ in 0..prng.pick(&[0, 1, 3, 12, 120]) {
+        let sender = key(prng.below(among));
+        let lead = prng.between(0, 8) as i64 - 4;
+        let lead = lead * prng.pick(&[0, 1, 10, 1_000, 1_000_000_000_000]);
         let floor = prng.chance(800).then(|| prng.below(last) as i64 * prng.pick(&[0, 1]));
         let rows = prng.between(0, u64::from(capacity)) as u32;
         senders.insert(sender.clone(), Listed { sender, lead, floor, rows });
@@ -62,19 +90,42 @@ fn demand(prng: &mut Prng, queue: &[Row]) -> Ask {
     Ask {
         capacity,
         fifo_slots: prng.pick(&[0, 0, 1, capacity / 2, capacity]).min(capacity),
-        average: prng.pick(&[1, 2, 10, 1_000]),
+        average: prng.pick(&[1, 2, 10, 1_000, 10_000_000_000]),
         floor: prng.pick(&[0, 0, prng.clone().below(last) as i64]),
         mark: prng.pick(&[0, i64::MAX, prng.clone().below(last) as i64]),
         visits: prng.pick(&[0, 0, 1, 3, 16]),
         cursor: prng.pick(&["", "", "from:s1", "from:s2", "from:s7", "z"]).to_owned(),
-        unlisted: prng.pick(&[0, 0, 10, 2_000]),
+        unlisted: prng.pick(&[0, 0, 10, 2_000, 4_000_000_000_000]),
         senders: senders.into_values().collect(),
     }
 }
 
+/// What the model takes around the rows of `locked`: those that it wants are passed over, and it looks again. That a touched row
+/// waits is told all the same, and the stage is looked at from there.
+fn choose_around(queue: &[Row], demands: &[Ask], touched: &[i64], locked: &[i64]) -> Choice {
+    let mut demands = demands.to_vec();
+    let moved: Vec<&Row> = queue.iter().filter(|row| touched.contains(&row.id)).collect();
+    for row in &moved {
+        let floor = &mut demands[row.stage].floor;
+        *floor = row.id.min(*floor);
+    }
+    let mut free: Vec<Row> = queue.to_vec();
+    for _ in 0..ROUNDS {
+        let mut choice = choose(&free, &demands, touched);
+        let wanted: Vec<i64> =
+            choice.taken.iter().map(|(_, id)| *id).filter(|id| locked.contains(id)).collect();
+        if wanted.is_empty() {
+            let seen = |row: &&Row| (row.stage, Notice::Seen { id: row.id, sender: row.sender.clone() });
+            choice.notices.extend(moved.iter().map(seen));
+            return choice;
+        }
+        free.retain(|row| !wanted.contains(&row.id));
+    }
+    panic!("fewer are locked than there are rounds: {locked:?}");
+}
+
 /// Whatever does not agree, in words.
-fn compare(reply: &Reply, queue: &[Row], demands: &[Ask], touched: &[i64]) -> Result<(), String> {
-    let model = choose(queue, demands, touched);
+fn compare(reply: &Reply, model: &Choice) -> Result<(), String> {
     let taken: BTreeSet<(usize, i64)> = reply.rows.iter().map(|row| (row.stage, row.id)).collect();
     let notices: BTreeSet<_> = reply.notices.iter().cloned().collect();
     if taken.len() != reply.rows.len() {
@@ -91,6 +142,39 @@ fn compare(reply: &Reply, queue: &[Row], demands: &[Ask], touched: &[i64]) -> Re
     Ok(())
 }
 
+/// Which of KINDS this claim of one stage was.
+fn note_kinds(met: &mut Met, stage: usize, queue: &[Row], demand: &Ask, reply: &Reply) {
+    let mut note = |kind, holds: bool| *met.entry(kind).or_default() += u32::from(holds);
+    let here: Vec<&Row> = queue.iter().filter(|row| row.stage == stage).collect();
+    let waiting: BTreeSet<&str> = here.iter().map(|row| row.sender.as_str()).collect();
+    let taken: Vec<&str> =
+        reply.rows.iter().filter(|row| row.stage == stage).map(|row| row.sender.as_str()).collect();
+    let by_lead = demand.fifo_slots < demand.capacity && here.len() > demand.capacity as usize;
+    let listed = |sender: &str| demand.senders.iter().find(|listed| listed.sender == sender);
+    let leads: Vec<i64> = taken
+        .iter()
+        .filter_map(|sender| listed(sender))
+        .map(|listed| listed.lead)
+        .filter(|_| by_lead)
+        .collect();
+    let cursor = |notice: &(usize, Notice)| notice.0 == stage && matches!(notice.1, Notice::Cursor { .. });
+    note("one row is taken", demand.capacity == 1 && taken.len() == 1);
+    note("more waits than there is room for", by_lead);
+    note("a FIFO slot besides others", by_lead && demand.fifo_slots > 0);
+    note("more than 64 senders wait", by_lead && waiting.len() > 64);
+    let read = demand.senders.iter().filter(|listed| listed.floor.is_some()).count() + demand.visits as usize;
+    note("more than 64 senders are listed or visited", by_lead && waiting.len() > 64 && read > 64);
+    note("the window goes on behind a sender", reply.notices.iter().any(cursor));
+    note("a lead below zero", leads.iter().any(|lead| *lead < 0));
+    note("no lead", leads.contains(&0));
+    note("a lead that is far ahead", leads.iter().any(|lead| *lead >= 1_000_000_000_000));
+    note("a sender takes more than one row", taken.iter().collect::<BTreeSet<_>>().len() < taken.len());
+    note(
+        "a sender that is not listed gets a row",
+        by_lead && taken.iter().any(|sender| listed(sender).is_none()),
+    );
+}
+
 // Req: F3
 // Req: F6
 // Req: F7
@@ -98,26 +182,49 @@ fn compare(reply: &Reply, queue: &[Row], demands: &[Ask], touched: &[i64]) -> Re
 #[test]
 fn the_function_takes_and_reports_what_the_model_does() {
     let mut db = harness::database();
+    let mut holder = db.connect();
     let mut prng = Prng::new(1);
+    let mut met = Met::new();
+    let claim = Claim::prepare(&mut db.client);
     for case in 0..QUEUES {
-        let queue = fill(&mut db, &mut prng);
-        let claim = Claim::prepare(&mut db.client);
+        let queue = fill(&mut db, &mut prng, case);
         for _ in 0..CLAIMS {
             let demands: Vec<Ask> = STAGES.iter().map(|_| demand(&mut prng, &queue)).collect();
             let last = queue.last().map_or(1, |row| row.id as u64 + 3);
-            let touched: Vec<i64> =
-                (0..prng.pick(&[0, 0, 1, 7])).map(|_| prng.clone().below(last) as i64).collect();
+            let touched: Vec<i64> = (0..prng.pick(&[0, 0, 1, 7])).map(|_| prng.below(last) as i64).collect();
+            let skip_locked = prng.chance(200);
+            let count = if skip_locked { prng.below(ROUNDS as u64) } else { 0 };
+            let locked: Vec<i64> = (0..count).map(|_| prng.below(last.min(40)) as i64).collect();
+            let mut holding = holder.transaction().expect("a transaction");
+            if !locked.is_empty() {
+                let lock = "SELECT FROM pepsi.workqueue WHERE workqueue_id = ANY ($1) FOR UPDATE";
+                holding.execute(lock, &[&locked]).expect("rows to lock");
+            }
             let mut transaction = db.client.transaction().expect("a transaction");
-            let reply = claim.run(&mut transaction, &STAGES, &demands, &touched, prng.chance(200));
+            let reply = claim.run(&mut transaction, &STAGES, &demands, &touched, skip_locked);
             transaction.rollback().expect("a rollback");
-            if let Err(text) = compare(&reply, &queue, &demands, &touched) {
-                panic!("queue {case}: {text}\n{queue:?}\n{demands:?}\ntouched {touched:?}");
+            holding.rollback().expect("a rollback");
+            let model = choose_around(&queue, &demands, &touched, &locked);
+            if let Err(text) = compare(&reply, &model) {
+                panic!(
+                    "queue {case}: {text}\n{queue:?}\n{demands:?}\ntouched {touched:?}, locked {locked:?}"
+                );
             }
             for (stage, demand) in demands.iter().enumerate() {
                 let taken = reply.rows.iter().filter(|row| row.stage == stage).count();
                 assert!(taken <= demand.capacity as usize, "more than the capacity");
+                note_kinds(&mut met, stage, &queue, demand, &reply);
             }
+            let stages: BTreeSet<usize> = reply.rows.iter().map(|row| row.stage).collect();
+            *met.entry("rows of several stages are taken").or_default() += u32::from(stages.len() > 1);
+            let moved = queue.iter().any(|row| touched.contains(&row.id));
+            *met.entry("a row has moved").or_default() += u32::from(moved);
+            let passed = model != choose(&queue, &demands, &touched);
+            *met.entry("a locked row is passed over").or_default() += u32::from(passed);
         }
+    }
+    for (kind, least) in KINDS {
+        assert!(met.get(kind).is_some_and(|count| *count >= least), "{kind}: too seldom in {met:?}");
     }
 }
 

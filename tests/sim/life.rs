@@ -262,6 +262,17 @@ fn every_wake_claims_once() {
     bench.event(Event::ConnectionLost("gone".to_owned()));
     bench.pass(SECOND);
     claims(&mut bench, "reconnect", 1);
+    let mut bench = Bench::one();
+    bench.due_in = Some(10 * SECOND);
+    bench.event(Event::Notified);
+    bench.due_in = None;
+    bench.due = vec![row(3, 0)];
+    bench.job_names();
+    bench.pass(9 * SECOND);
+    claims(&mut bench, "nothing", 0);
+    bench.pass(2 * SECOND);
+    claims(&mut bench, "a due retry", 1);
+    assert!(bench.machine.held().contains(&claim(3)), "which brought it");
 }
 
 // Req: W2

@@ -220,16 +220,18 @@ fn statistics_are_written_when_idle_and_on_the_interval_and_not_for_nothing() {
     assert_eq!(flushes(&bench).len(), 1);
     bench.pass(600 * SECOND);
     assert_eq!(flushes(&bench).len(), 1, "nothing when nothing changed");
-    // Never idle: every interval.
-    bench.jobs.clear();
-    bench.arrive(vec![row(50, 0)]);
-    let slow = bench.machine.held().len();
-    assert_eq!(slow, 1);
+    // Never idle: every interval. Worker 1 stays with its row.
+    let mut bench = Bench::one();
+    busy(&mut bench, 2);
+    bench.answers(2, 0);
     for id in 100..230 {
-        bench.arrive(vec![row(id, 0)]);
         bench.pass(SECOND);
+        bench.arrive(vec![row(id, 0)]);
+        bench.answers(2, 0);
     }
-    assert_eq!(flushes(&bench).len(), 0, "nothing was answered");
+    let executed: Vec<u64> = flushes(&bench).iter().map(|deltas| deltas.executed).collect();
+    assert_eq!(executed.len(), 2, "130 seconds: {executed:?}");
+    assert!(executed.iter().all(|count| (58..=62).contains(count)), "{executed:?}");
 }
 
 // Req: K1
@@ -270,6 +272,16 @@ fn a_fused_pass_counts_once_and_each_stage_its_own_time() {
         .map(|delta| (delta.stage.as_str(), delta.messages, delta.processing_us))
         .collect();
     assert_eq!(times, [("init", 1, 7 * MILLI), ("srs", 1, 3 * MILLI)]);
+    // A worker that reports more than the pass took leaves nothing for its stage, and less than nothing there is not.
+    bench.arrive(vec![row(2, 0)]);
+    bench.now += 10 * MILLI;
+    let report = vec![("srs".to_owned(), SECOND)];
+    bench.event(Event::Answer { worker: WorkerId(1), status: 0, report });
+    bench.pass(2 * SECOND);
+    let deltas = flushes(&bench).remove(1);
+    let times: Vec<(&str, u64)> =
+        deltas.stages.iter().map(|delta| (delta.stage.as_str(), delta.processing_us)).collect();
+    assert_eq!(times, [("init", 0), ("srs", SECOND)]);
 }
 
 // Req: K3

@@ -2,7 +2,7 @@
 
 use super::harness::{self, Database};
 use super::sql::ops::{Admission, Filter};
-use super::sql::queue::Held;
+use super::sql::queue::{Channel, DueRows, Held};
 use super::sql::row::{Content, Load, Move, Row};
 use super::sql::{Db, Purpose};
 use super::{WORKER, admit, claim_one, open};
@@ -37,6 +37,34 @@ impl World {
 
 fn advance(stage: &str) -> Move {
     Move::Advance { stage: stage.into() }
+}
+
+// Req: W6
+#[test]
+fn what_the_loop_itself_writes_notifies_nobody() {
+    let mut world = World::new();
+    let mut listener = open(&world.database, Purpose::Dispatcher);
+    listener.listen().expect("LISTEN");
+    let nothing = Content::default();
+    for to in [advance("b"), Move::Pause { pause_us: 0 }, Move::Fail, Move::Finish] {
+        let held = world.claimed();
+        assert!(world.commit(held, &nothing, json!({}), &to), "{to:?}");
+        assert_eq!(listener.poll_notifications(), Ok(vec![]), "{to:?}");
+    }
+    let requeued = world.claimed();
+    assert_eq!(world.dispatcher.requeue(&[requeued]), Ok(1));
+    let struck = claim_one(&mut world.dispatcher, "a");
+    assert_eq!(world.dispatcher.strike(struck, 1, 0, "crashed", "x"), Ok(true));
+    let due = DueRows { stage: "a".into(), rows: 9, since_us: None };
+    let swept = world.dispatcher.sweep_paused(&[due]).expect("a sweep").rows;
+    assert_eq!(swept.len(), 2, "the one that was paused and the one that was struck");
+    let lost = claim_one(&mut world.dispatcher, "a");
+    assert_eq!(world.dispatcher.pause_claimed(lost, 1, "x"), Ok(true));
+    let failed = claim_one(&mut world.dispatcher, "a");
+    assert_eq!(world.dispatcher.fail_claimed(failed, "x"), Ok(true));
+    assert_eq!(listener.poll_notifications(), Ok(vec![]));
+    world.dispatcher.notify_workqueue().expect("it is told");
+    assert_eq!(listener.poll_notifications(), Ok(vec![Channel::Workqueue]), "it would have heard");
 }
 
 // Req: A1

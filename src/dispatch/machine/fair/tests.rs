@@ -146,6 +146,41 @@ fn a_small_lead_is_forgotten_when_nothing_of_its_sender_is_left() {
     assert!(fair.senders(0).is_empty(), "of half a message it is not");
 }
 
+/// Or the same few of many senders with a backlog would look new again and again, and be served first.
+// Req: F5
+#[test]
+fn a_small_lead_is_kept_while_something_of_its_sender_waits_or_runs() {
+    let mut fair = fair(1);
+    let mut queue = two(4);
+    let taken = claim(&mut fair, 0, &mut queue, 4);
+    for row in taken.iter().filter(|row| row.sender == "a") {
+        fair.settle(0, (row.id, 1), End::Ran(ASSUMED_AVERAGE / 4));
+    }
+    assert_eq!(lead(&fair, "a"), ASSUMED_AVERAGE / 2, "it waits, and its lead of half a message is known");
+    claim(&mut fair, HALF_LIFE, &mut queue, 8);
+    assert!(queue.is_empty() && fair.senders(0).len() == 2);
+    for id in [0, 2, 4, 6] {
+        fair.settle(HALF_LIFE, (id, 1), End::Unrun);
+    }
+    assert!(!fair.senders(0).contains_key("a"), "nothing of it is left");
+    // The other one's messages run, and the charge in advance has become less than a message.
+    fair.demand(20 * HALF_LIFE, &[1], false);
+    fair.not_claimed(20 * HALF_LIFE);
+    assert!(fair.senders(0).get("b").is_some_and(|sender| sender.lead < 10 && sender.running == 4));
+}
+
+// Req: F5
+#[test]
+fn only_a_restart_forgets_all() {
+    let mut fair = fair(1);
+    let taken = claim(&mut fair, 0, &mut two(20), 4);
+    let of_a = taken.iter().find(|row| row.sender == "a").expect("one of each");
+    fair.settle(0, (of_a.id, 1), End::Burned(64 * SECOND));
+    fair.reconnected();
+    assert!(lead(&fair, "a") >= 64 * SECOND, "a lost connection is none");
+    assert!(self::fair(1).senders(0).is_empty());
+}
+
 // Req: F6
 #[test]
 fn the_fifo_share_is_exact_over_time_at_any_capacity() {
