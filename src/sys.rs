@@ -2,7 +2,7 @@
 //! happens between fork and exec, and a few questions to the kernel that the standard library does not ask.
 //!
 //! Invariants: every signature is safe whatever its arguments; a signal handler touches atomics, `alarm`, `write`,
-//! `getpeername` and `shutdown`, nothing else; between fork and exec only async-signal-safe calls are made and nothing
+//! `timer_settime`, `getpeername` and `shutdown`, nothing else; between fork and exec only async-signal-safe calls are made and nothing
 //! is allocated.
 //! No policy and no clock here: callers decide when and why. Linux only (PR_SET_PDEATHSIG, close_range, /proc).
 #![allow(unsafe_code)]
@@ -17,8 +17,10 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// After the first SIGTERM or SIGINT the process ends within this many seconds even if its loop is frozen: longer
-/// than an orderly shutdown takes (3 s for the workers and a few statements), shorter than a supervisor waits.
-const FROZEN_SECONDS: u32 = 8;
+/// than an orderly shutdown takes (5.5 s between two waits in [`bounded`]), shorter than a supervisor waits.
+const FROZEN_SECONDS: u32 = 9;
+/// From then on nothing in [`bounded`] waits longer: more than the dispatcher waits for a lock.
+const LAST_WAIT: Duration = Duration::from_millis(1500);
 
 /// The highest signal number of Linux.
 const LAST_SIGNAL: i32 = 64;
@@ -83,7 +85,8 @@ static SIGNAL_PIPE: AtomicI32 = AtomicI32::new(-1);
 static CHILD_ENDED: AtomicBool = AtomicBool::new(false);
 static TERMINATIONS: AtomicU32 = AtomicU32::new(0);
 static RELOAD: AtomicBool = AtomicBool::new(false);
-static FROZEN_ALARM: AtomicBool = AtomicBool::new(false);
+/// A SIGTERM or SIGINT came.
+static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// The signals SIGCHLD (of a child that ended, or stopped), SIGTERM, SIGINT and SIGHUP of this process, turned into input of a
 /// descriptor.
@@ -102,8 +105,8 @@ pub struct Caught {
 }
 
 impl Signals {
-    /// Takes the signals over; SIGPIPE is ignored. Once a process. The first SIGTERM or SIGINT also arms an alarm
-    /// that ends the process should its loop never get to act on it.
+    /// Takes the signals over; SIGPIPE is ignored. Once a process. The first SIGTERM or SIGINT also makes waits in
+    /// [`bounded`] short, and arms an alarm that ends the process should its loop never get to act on it.
     pub fn install() -> io::Result<Signals> {
         let (wake, trigger) = io::pipe()?;
         set_nonblocking(wake.as_fd())?;
@@ -141,7 +144,7 @@ impl Signals {
 /// The flags carry what came and the byte only wakes: a pipe full of SIGCHLD bytes cannot hide a SIGTERM.
 extern "C" fn on_signal(signal: libc::c_int) {
     // SAFETY: errno is a thread-local int, saved and put back because the interrupted code may be about to read
-    // it; alarm and write are async-signal-safe, the byte lives on this stack, and the descriptor is never closed.
+    // it; alarm, write and timer_settime are async-signal-safe, the byte lives on this stack, and the descriptor is never closed.
     unsafe {
         let errno = *libc::__errno_location();
         if signal == libc::SIGCHLD {
@@ -151,8 +154,11 @@ extern "C" fn on_signal(signal: libc::c_int) {
         } else {
             TERMINATIONS.fetch_add(1, Ordering::SeqCst);
             // Only the first: a stream of signals must not put the end off for ever.
-            if !FROZEN_ALARM.swap(true, Ordering::SeqCst) {
+            if !ENDING.swap(true, Ordering::SeqCst) {
                 libc::alarm(FROZEN_SECONDS);
+                if ARMED.load(Ordering::SeqCst) {
+                    set_timer(LAST_WAIT);
+                }
             }
         }
         let byte = 1u8;
@@ -215,16 +221,21 @@ pub fn install_guard() -> io::Result<()> {
 
 /// Does `work`, which may wait for answers on sockets that it does not show. When it takes longer than `limit`, and
 /// again after each further `limit`, every connected socket of this process is shut down: whoever waits on one then
-/// reads its end. Says whether that happened. A socket that is still being connected is not: that has its own timeout.
-/// Never within itself: there is one timer.
-pub fn bounded<T>(limit: Duration, work: impl FnOnce() -> T) -> (T, bool) {
+/// reads its end. Says which limit it was, if that happened. A socket that is still being connected is not shut down: that
+/// has its own timeout. After a SIGTERM the limit is `LAST_WAIT`. Never within itself: there is one timer.
+pub fn bounded<T>(limit: Duration, work: impl FnOnce() -> T) -> (T, Option<Duration>) {
     assert!(!ARMED.swap(true, Ordering::SeqCst), "one bound within another");
     EXPIRED.store(false, Ordering::SeqCst);
-    set_timer(limit);
     let armed = Armed;
+    let limit_now = || if ENDING.load(Ordering::SeqCst) { limit.min(LAST_WAIT) } else { limit };
+    assert!(set_timer(limit), "the guard is installed before it is used");
+    // A signal that comes from now on sets the timer by itself, one that came before did not.
+    if limit_now() != limit {
+        set_timer(limit_now());
+    }
     let result = work();
     drop(armed);
-    (result, EXPIRED.load(Ordering::SeqCst))
+    (result, EXPIRED.load(Ordering::SeqCst).then(limit_now))
 }
 
 /// The timer runs; also a panic stops it.
@@ -232,21 +243,20 @@ struct Armed;
 
 impl Drop for Armed {
     fn drop(&mut self) {
-        set_timer(Duration::ZERO);
         ARMED.store(false, Ordering::SeqCst);
+        set_timer(Duration::ZERO);
     }
 }
 
-/// Zero stops it.
-fn set_timer(every: Duration) {
-    let guard = GUARD.get().expect("the guard is installed before it is used");
+/// Zero stops it. Also called by a signal handler.
+fn set_timer(every: Duration) -> bool {
+    let Some(guard) = GUARD.get() else { return false };
     let timer = guard.timer.load(Ordering::SeqCst);
-    let seconds = every.as_secs().try_into().expect("a limit of less than centuries");
+    let seconds = every.as_secs().try_into().unwrap_or(libc::time_t::MAX);
     let time = libc::timespec { tv_sec: seconds, tv_nsec: every.subsec_nanos().into() };
     let time = libc::itimerspec { it_interval: time, it_value: time };
     // SAFETY: the timer was made by timer_create and is never deleted; `time` outlives the call.
-    let result = unsafe { libc::timer_settime(timer, 0, &time, std::ptr::null_mut()) };
-    assert!(result == 0, "a timer of ours can be set");
+    unsafe { libc::timer_settime(timer, 0, &time, std::ptr::null_mut()) == 0 }
 }
 
 /// The number of the socket in question is known to nobody but a library: hence all.

@@ -17,7 +17,7 @@ use crate::{exit, sys};
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-/// The longest that one job may keep the loop waiting. The server ends a statement of ours after 10 s; one that does not
+/// The longest that one job may keep the loop waiting; after a SIGTERM it is far less (`sys::bounded`). The server ends a statement of ours after 10 s; one that does not
 /// even do that is stopped, or cut off without a word, and no timeout of the driver's sees it on a Unix socket.
 const BLOCKED_LIMIT: Duration = Duration::from_secs(15);
 
@@ -48,9 +48,10 @@ impl Link {
     fn bounded<T>(&mut self, work: impl FnOnce(&mut Link) -> Result<T, Error>) -> Result<T, Error> {
         let (result, expired) = sys::bounded(BLOCKED_LIMIT, || work(self));
         match result {
-            Err(Error::Lost(text)) if expired => {
-                Err(Error::Lost(format!("{text}: given up after {} s", BLOCKED_LIMIT.as_secs())))
-            }
+            Err(Error::Lost(text)) => Err(Error::Lost(match expired {
+                Some(limit) => format!("{text}: given up after {} s", limit.as_secs_f64()),
+                None => text,
+            })),
             other => other,
         }
     }
@@ -166,7 +167,7 @@ impl Link {
             }
             Job::Flush(deltas) => flush(self.db()?, deltas)?,
             Job::CollectBodies { limit } => self.db()?.collect_bodies(limit).map(drop)?,
-            Job::Reread => return Ok(configuration.reread(&self.overlay()?)),
+            Job::Reread { asked } => return Ok(configuration.reread(&self.overlay()?, asked)),
         }
         Ok(Reply::Done)
     }

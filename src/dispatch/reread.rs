@@ -20,38 +20,52 @@ pub struct Configuration {
     path: PathBuf,
     /// File and overlay.
     conf: Conf,
+    /// The same as the last reading found it, which did not take it: nobody had said that it has changed.
+    seen: Option<Conf>,
     /// In force until the end.
     options: Options,
 }
 
 impl Configuration {
     pub fn new(path: PathBuf, conf: Conf, options: Options) -> Configuration {
-        Configuration { path, conf, options }
+        Configuration { path, conf, seen: None, options }
     }
 
-    /// Reads the file, and lays these rows of the overlay over it.
-    pub fn reread(&mut self, rows: &[(String, String, String)]) -> Reply {
-        let mut conf = match host::read_config(&self.path) {
-            Ok(conf) => conf,
-            Err(Unusable::Unreadable(error)) => return Reply::Fault(Fault::Refused(error)),
-            Err(Unusable::Malformed(error)) => {
-                return Reply::Malformed { code: exit::CONFIG, errors: vec![error] };
+    /// Reads the file, and lays these rows of the overlay over it. Unless somebody `asked` for it the file may be half
+    /// written: what has changed is taken when two readings in a row find the same, and what does not parse is no end.
+    pub fn reread(&mut self, rows: &[(String, String, String)], asked: bool) -> Reply {
+        let seen = self.seen.take();
+        let (conf, graph) = match self.read(rows) {
+            Ok(read) => read,
+            Err(Reply::Malformed { errors, .. }) if !asked => {
+                return Reply::Fault(Fault::Refused(errors.join("; ")));
             }
-        };
-        config::overlay(&mut conf, rows);
-        let graph = match Graph::parse(&conf) {
-            Ok(graph) => graph,
-            Err(errors) => {
-                return Reply::Malformed { code: exit::CONFIG, errors: lines(&errors) };
-            }
+            Err(reply) => return reply,
         };
         let changes = self.changes(&conf);
+        let is_sure = asked || seen.is_some_and(|seen| conf.changed(&seen).is_empty());
+        if changes.is_some() && !is_sure {
+            self.seen = Some(conf);
+            let text = "it has changed, though nobody said so, and is taken if it is found like this again";
+            return Reply::Fault(Fault::Refused(text.to_owned()));
+        }
         if changes.is_some() {
             warn_of(options::unknown(&conf), &conf, &graph);
             self.warn_of_what_needs_a_restart(&conf);
             self.conf = conf;
         }
         Reply::Config { stages: options::stage_specs(&graph), changes }
+    }
+
+    fn read(&self, rows: &[(String, String, String)]) -> Result<(Conf, Graph), Reply> {
+        let malformed = |errors| Reply::Malformed { code: exit::CONFIG, errors };
+        let mut conf = host::read_config(&self.path).map_err(|error| match error {
+            Unusable::Unreadable(error) => Reply::Fault(Fault::Refused(error)),
+            Unusable::Malformed(error) => malformed(vec![error]),
+        })?;
+        config::overlay(&mut conf, rows);
+        let graph = Graph::parse(&conf).map_err(|errors| malformed(lines(&errors)))?;
+        Ok((conf, graph))
     }
 
     /// In words; None: nothing.
@@ -152,9 +166,16 @@ mod tests {
         }
 
         fn reply(&mut self, rows: &[(&str, &str, &str)]) -> Reply {
+            self.configuration.reread(&Test::own(rows), true)
+        }
+
+        fn unasked(&mut self, rows: &[(&str, &str, &str)]) -> Reply {
+            self.configuration.reread(&Test::own(rows), false)
+        }
+
+        fn own(rows: &[(&str, &str, &str)]) -> Vec<(String, String, String)> {
             let own = |part: &&str| (*part).to_owned();
-            let rows: Vec<_> = rows.iter().map(|(a, b, c)| (own(a), own(b), own(c))).collect();
-            self.configuration.reread(&rows)
+            rows.iter().map(|(a, b, c)| (own(a), own(b), own(c))).collect()
         }
     }
 
@@ -193,6 +214,33 @@ mod tests {
         assert_eq!(test.read(&[]).1.as_deref(), Some("removed d"));
         test.write("[stage-b]\nPROGRAM = two\nOWN = z\n[stage-c]\nPROGRAM = one\n[paths]\nX = y\n");
         assert_eq!(test.read(&[]).1.as_deref(), Some("edited b"), "an option that only its worker reads");
+    }
+
+    // Req: C2
+    #[test]
+    fn a_file_of_which_nobody_spoke_is_taken_when_it_is_found_twice() {
+        let whole = "[stage-a]\nPROGRAM = one\n[stage-b]\nPROGRAM = one\n";
+        let mut test = Test::new("unasked", whole);
+        let is_put_off = |reply: Reply| matches!(reply, Reply::Fault(Fault::Refused(_)));
+        for half in ["", "[stage-a", "[stage-a", "[stage-a]\n", "[stage-a]\nPROGRAM = o\n"] {
+            test.write(half);
+            assert!(is_put_off(test.unasked(&[])), "{half:?}");
+        }
+        test.write(whole);
+        assert!(matches!(test.unasked(&[]), Reply::Config { changes: None, .. }));
+        test.write("");
+        assert!(is_put_off(test.unasked(&[])));
+        test.write("[stage-a\n");
+        assert!(is_put_off(test.unasked(&[])));
+        test.write("");
+        assert!(is_put_off(test.unasked(&[])), "the reading before found something else");
+        let Reply::Config { stages, changes } = test.unasked(&[]) else { panic!("it is the same") };
+        assert_eq!((stages.len(), changes.as_deref()), (0, Some("removed a, b")));
+        let rows = [("stage-c", "PROGRAM", "one")];
+        assert!(is_put_off(test.unasked(&rows)));
+        assert!(matches!(test.unasked(&rows), Reply::Config { changes: Some(_), .. }));
+        test.write(whole);
+        assert_eq!(test.read(&[]).1.as_deref(), Some("added a, b; removed c"), "asked for");
     }
 
     // Req: C3, CLI3

@@ -109,7 +109,7 @@ fn a_signal_ends_the_sleep_and_is_no_error() {
     let mut set = [PollFd::input(reader.as_raw_fd())];
     let start = Instant::now();
     let (result, signalled) = bounded(Duration::from_millis(20), || poll(&mut set, Some(PATIENCE)));
-    assert!(result.is_ok() && signalled && start.elapsed() < PATIENCE);
+    assert!(result.is_ok() && signalled.is_some() && start.elapsed() < PATIENCE);
     assert!(!set[0].is_ready());
 }
 
@@ -402,7 +402,7 @@ fn what_waits_on_a_socket_is_ended_and_inherited_sockets_are_left_alone() {
     let (inherited, mut its_peer) = UnixStream::pair().unwrap();
     install_guard().unwrap();
     let (result, expired) = bounded(PATIENCE, || 7);
-    assert!(result == 7 && !expired);
+    assert!(result == 7 && expired.is_none());
     let (mut mute, _peer) = UnixStream::pair().unwrap();
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -411,12 +411,34 @@ fn what_waits_on_a_socket_is_ended_and_inherited_sockets_are_left_alone() {
         let first = mute.read(&mut [0; 1]);
         (first, TcpStream::connect(address).unwrap().read(&mut [0; 1]))
     });
-    assert!(expired);
+    assert_eq!(expired, Some(Duration::from_millis(50)));
     assert_eq!((first.unwrap(), second.unwrap()), (0, 0));
     (&inherited).write_all(b"x").unwrap();
     assert_eq!(its_peer.read(&mut [0; 1]).unwrap(), 1);
-    assert!(!bounded(PATIENCE, || ()).1, "told once");
+    assert!(bounded(PATIENCE, || ()).1.is_none(), "told once");
     let nested = || bounded(PATIENCE, || bounded(PATIENCE, || ()));
     assert!(std::panic::catch_unwind(nested).is_err(), "the inner one would disarm the outer");
-    assert!(!bounded(PATIENCE, || ()).1, "a panic leaves nothing armed");
+    assert!(bounded(PATIENCE, || ()).1.is_none(), "a panic leaves nothing armed");
+}
+
+// Req: D3
+#[test]
+fn a_sigterm_makes_waits_short() {
+    const NAME: &str = "a_sigterm_makes_waits_short";
+    if !plays(NAME) {
+        assert!(copy_of_us(NAME).wait().unwrap().success());
+        return;
+    }
+    install_guard().unwrap();
+    let _signals = Signals::install().unwrap();
+    let us = std::process::id().to_string();
+    let start = Instant::now();
+    let terminate = || assert!(Command::new("kill").args(["-TERM", &us]).status().unwrap().success());
+    let expiry = || until("the limit", || EXPIRED.load(Ordering::SeqCst));
+    // One comes while it waits; then one has come.
+    let both = || (terminate(), expiry());
+    assert_eq!(bounded(10 * PATIENCE, both).1, Some(LAST_WAIT));
+    assert_eq!(bounded(10 * PATIENCE, expiry).1, Some(LAST_WAIT));
+    assert!(start.elapsed() >= 2 * LAST_WAIT, "{:?}", start.elapsed());
+    assert_eq!(bounded(LAST_WAIT / 10, expiry).1, Some(LAST_WAIT / 10), "no wait gets longer");
 }

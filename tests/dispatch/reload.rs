@@ -265,6 +265,31 @@ fn what_changed_while_the_connection_was_lost_is_read_after_it() {
 }
 
 // Req: C2
+// Req: C3
+#[test]
+fn a_file_that_is_half_written_when_the_connection_breaks_is_not_the_truth() {
+    let world = World::new();
+    world.stage("init", REFUSES, &[]);
+    let mut dispatcher = world.serve();
+    world.until_serving();
+    let whole = std::fs::read_to_string(world.config_path()).unwrap();
+    std::fs::write(world.config_path(), "").unwrap();
+    assert_eq!(world.terminate_dispatcher_backends(), 1);
+    dispatcher.wait_for_log("the configuration stays as it is", PATIENCE);
+    std::fs::write(world.config_path(), whole).unwrap();
+    world.inject("init");
+    world.until_all("init", "failed");
+    assert!(!dispatcher.log().contains("removed init"), "{}", dispatcher.log());
+    // Asked for, no stage at all is what was meant, and said; what does not parse is the end.
+    std::fs::write(world.config_path(), "").unwrap();
+    dispatcher.signal("HUP");
+    dispatcher.wait_for_log("has no [stage-NAME] section", PATIENCE);
+    std::fs::write(world.config_path(), "[stage-init").unwrap();
+    dispatcher.signal("HUP");
+    assert_eq!(dispatcher.wait(PATIENCE), 78);
+}
+
+// Req: C2
 #[test]
 fn what_only_a_restart_can_change_is_said_and_does_no_harm() {
     let world = World::new();

@@ -90,7 +90,7 @@ pub fn name(job: &Job) -> &'static str {
         Job::Sweep { .. } => "Sweep",
         Job::Flush(_) => "Flush",
         Job::CollectBodies { .. } => "CollectBodies",
-        Job::Reread => "Reread",
+        Job::Reread { .. } => "Reread",
     }
 }
 
@@ -222,7 +222,7 @@ impl Bench {
             Job::Lock => Reply::Locked,
             Job::Claim { demand, touched, .. } => self.claim(demand, touched),
             Job::Sweep { stages } => self.sweep(stages),
-            Job::Reread => {
+            Job::Reread { .. } => {
                 let (stages, is_changed) = self.configured.clone();
                 Reply::Config { stages, changes: is_changed.then(|| "edited".to_owned()) }
             }

@@ -346,8 +346,8 @@ impl World {
         if let Reply::Fault(fault) = reply {
             self.life.troubled = true;
             self.life.failed_at = Some(self.now);
-            if *job == Job::Reread {
-                self.life.reload.failed();
+            if matches!(job, Job::Reread { .. }) {
+                self.life.reload.failed(self.now, matches!(fault, Fault::Lost(_)));
             }
             if let Job::Requeue { rows } = job {
                 self.not_withdrawn(rows);
@@ -399,7 +399,7 @@ impl World {
             ) => self.settled(*row),
             (Job::Flush(deltas), _) => self.count_written(deltas),
             (Job::Connect, Reply::Connected) => self.reconnected(),
-            (Job::Reread, reply) => self.reread(reply),
+            (Job::Reread { .. }, reply) => self.reread(reply),
             _ => {}
         }
     }

@@ -174,7 +174,7 @@ impl World {
             Job::Sweep { .. } => "job: sweep",
             Job::Flush(_) => "job: flush",
             Job::CollectBodies { .. } => "job: bodies",
-            Job::Reread => "job: reread",
+            Job::Reread { .. } => "job: reread",
         });
         let life = &mut self.life;
         life.other_jobs += 1;
@@ -212,9 +212,9 @@ impl World {
             }
             Job::Fail { row, .. } => self.check_write(*row, Debt::Fail, 0),
             Job::FindStrays { .. } | Job::Sweep { .. } | Job::Flush(_) | Job::CollectBodies { .. } => {}
-            Job::Reread => {
+            Job::Reread { asked } => {
                 assert!(life.stopping.is_none() && !life.given_up, "a rereading while stopping");
-                life.reload.issued();
+                life.reload.issued(*asked);
             }
         }
     }

@@ -367,7 +367,7 @@ impl Database {
     /// What a job that is neither Connect nor Lock does, and its reply.
     pub fn perform(&mut self, job: &Job, now: Micros) -> Reply {
         match job {
-            Job::Connect | Job::Lock | Job::Reread => panic!("not the queue's"),
+            Job::Connect | Job::Lock | Job::Reread { .. } => panic!("not the queue's"),
             Job::Claim { demand, touched, skip_locked, survey } => {
                 self.claim(demand, touched, *skip_locked, *survey, now)
             }

@@ -123,7 +123,8 @@ fn a_worker_that_ended_overloaded_counts_as_the_process_that_it_was() {
     assert!(asked[1] <= 8, "{asked:?}");
 }
 
-/// An alarm ends a dispatcher that is frozen eight seconds after the signal; one that is not must be done two seconds before.
+/// An alarm ends a frozen dispatcher nine seconds after the signal; the shell may take three of them to hear of it, and for
+/// a last statement.
 // Req: D3
 #[test]
 fn the_end_comes_before_the_alarm_whatever_hangs() {

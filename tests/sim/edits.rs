@@ -449,6 +449,13 @@ pub const MUTANTS: &[Mutant] = &[
     ),
     mutant("the telemetry switch puts a rereading off", "reload.rs", "self.reread_at.is_some()", "false"),
     mutant("a new connection replaces all workers", "reload.rs", "changes.is_none() && !always", "false"),
+    mutant("all rereads are meant", "jobs.rs", "self.reload.issued()", "self.reload.issued() || true"),
+    mutant("what was asked for is not meant", "reload.rs", "self.why.asked |= asked", "()"),
+    mutant("a second look is at once", "reload.rs", "!asked || *set < now", "*set < now"),
+    mutant("what is asked for meanwhile is put off", "reload.rs", "!self.why.asked", "true"),
+    mutant("what cannot be read is read endlessly", "reload.rs", "now.saturating_add(GAP)", "now"),
+    mutant("workers are replaced endlessly", "reload.rs", "(2 * self.gap).clamp(GAP, LONGEST_GAP)", "GAP"),
+    mutant("reloads are late for ever", "reload.rs", "self.not_before.saturating_add(QUIET)", "Micros::MAX"),
     mutant("what does not parse is overlooked", "reload.rs", "self.begin(code, true)", "drop(code)"),
     mutant("a fourth strike", "strike.rs", "strikes >= LAST_STRIKE", "strikes > LAST_STRIKE"),
     mutant(

@@ -139,12 +139,12 @@ fn a_burst_is_read_once_and_what_comes_meanwhile_once_more() {
     bench.pass(SECOND);
     bench.machine.step(bench.now, Event::ConfigChanged);
     let actions = bench.machine.step(bench.now, Event::Turn);
-    assert!(actions.contains(&Action::Job(Job::Reread)), "{actions:?}");
+    assert!(actions.contains(&Action::Job(Job::Reread { asked: true })), "{actions:?}");
     bench.machine.step(bench.now, Event::ConfigChanged);
     let reply = Reply::Config { stages: vec![stage("init")], changes: None };
     bench.machine.step(bench.now, Event::Reply(reply));
     bench.jobs.clear();
-    bench.pass(SECOND);
+    bench.pass(2 * SECOND);
     assert_eq!(count(&bench, "Reread"), 1);
 }
 
@@ -162,6 +162,74 @@ fn notifications_without_end_do_not_stop_all_claims() {
         assert!(bench.now < start + 6 * SECOND, "nothing is claimed");
     }
     assert!(count(&bench, "Reread") < 30, "{}", count(&bench, "Reread"));
+}
+
+// Req: C2
+// Req: C4
+#[test]
+fn notifications_without_end_leave_a_slow_worker_its_time() {
+    for event in [Event::ConfigChanged, Event::TelemetryChanged] {
+        let mut bench = Bench::one();
+        bench.pending.push(row(1, 0));
+        bench.event(Event::Notified);
+        let start = bench.now;
+        // Each worker needs 0.7 s to be ready.
+        let (mut ups, mut sent) = (vec![(bench.now + 700 * MILLI, 1)], false);
+        while !sent {
+            assert!(bench.now < start + 20 * SECOND, "no worker gets ready");
+            bench.now += 100 * MILLI;
+            let mut events = vec![event.clone()];
+            let due = ups.iter().filter(|(at, _)| *at <= bench.now);
+            events.extend(due.map(|(_, id)| Event::Ready { worker: WorkerId(*id), claims: true }));
+            ups.retain(|(at, _)| *at > bench.now);
+            let mut actions = bench.events(events);
+            while let Some(action) = actions.pop() {
+                match action {
+                    Action::Spawn { worker, .. } => ups.push((bench.now + 700 * MILLI, worker.0)),
+                    Action::Close { worker } => actions.extend(bench.exits(worker.0, Exit::Code(0))),
+                    Action::Send { .. } => sent = true,
+                    _ => {}
+                }
+            }
+        }
+        // After a quiet minute the first is a first one again, and the second soon behind it.
+        bench.pass(100 * SECOND);
+        bench.event(event.clone());
+        bench.jobs.clear();
+        bench.event(Event::ConfigChanged);
+        bench.pass(500 * MILLI);
+        assert_eq!(count(&bench, "Reread"), 1);
+    }
+}
+
+// Req: C2
+// Req: C3
+#[test]
+fn what_nobody_asked_for_is_read_as_such_and_a_second_look_is_later() {
+    let mut bench = Bench::one();
+    let refused = Reply::Fault(Fault::Refused("half written, perhaps".to_owned()));
+    bench.script.extend(vec![("Reread", refused.clone()); 2]);
+    bench.event(Event::ConnectionLost("gone".to_owned()));
+    bench.jobs.clear();
+    bench.pass(SECOND);
+    assert_eq!(bench.jobs.iter().filter(|job| **job == Job::Reread { asked: false }).count(), 1);
+    // Another connection is no reason to look again at once.
+    bench.event(Event::ConnectionLost("gone".to_owned()));
+    bench.pass(SECOND);
+    assert_eq!(count(&bench, "Reread"), 1);
+    bench.pass(10 * SECOND);
+    assert_eq!(count(&bench, "Reread"), 3, "the second was refused too");
+    // What was asked for while it was being read is read soon, though not at once, and claims come in between.
+    bench.machine.step(bench.now, Event::ConfigChanged);
+    let actions = bench.machine.step(bench.now, Event::Turn);
+    assert!(actions.contains(&Action::Job(Job::Reread { asked: true })), "{actions:?}");
+    bench.machine.step(bench.now, Event::ConfigChanged);
+    bench.jobs.clear();
+    bench.pending.push(row(1, 0));
+    bench.events(vec![Event::Reply(refused), Event::Notified]);
+    assert_eq!((bench.pending.len(), count(&bench, "Reread")), (0, 0));
+    bench.pass(500 * MILLI);
+    assert_eq!(bench.jobs.iter().filter(|job| **job == Job::Reread { asked: true }).count(), 1);
 }
 
 // Req: C3

@@ -5,8 +5,10 @@ use super::runs;
 use super::world::{Happening, Incoming, MILLI, SECOND, World};
 use crate::machine::{Fault, Micros, Reply, StageSpec};
 
-/// Workers are not replaced more often.
+/// Workers are not replaced more often; twice as long each time in a row.
 const GAP: Micros = 500 * MILLI;
+const LONGEST_GAP: Micros = 30 * SECOND;
+const QUIET: Micros = 60 * SECOND;
 
 /// What the configuration says.
 #[derive(Clone, Debug)]
@@ -47,13 +49,18 @@ pub struct Reloads {
     wanted: Option<Micros>,
     /// It was told of one: workers are replaced whatever it reads.
     told: bool,
-    /// The reading under way was asked for by this.
-    under_way: bool,
+    /// And what it reads is meant.
+    asked: bool,
+    /// The reading under way was asked for by these two.
+    under_way: (bool, bool),
+    /// What a reading that was not asked for found, and did not take.
+    seen: Option<(Vec<Option<StageSpec>>, u64)>,
     /// The revision that it found.
     found: u64,
     was_connected: bool,
-    /// When workers were last replaced.
-    replaced: Option<Micros>,
+    /// When workers may be replaced again, and how long that was after the last time.
+    not_before: Micros,
+    gap: Micros,
     pub malformed: bool,
 }
 
@@ -64,10 +71,13 @@ impl Reloads {
             since: vec![0; stages],
             wanted: None,
             told: false,
-            under_way: false,
+            asked: false,
+            under_way: (false, false),
+            seen: None,
             found: 0,
             was_connected: false,
-            replaced: None,
+            not_before: 0,
+            gap: 0,
             malformed: false,
         }
     }
@@ -82,14 +92,27 @@ impl Reloads {
         self.since[stage]
     }
 
-    pub fn issued(&mut self) {
+    pub fn issued(&mut self, asked: bool) {
         self.wanted.take().expect("nobody asked for a rereading");
-        self.under_way = std::mem::take(&mut self.told);
+        self.under_way = (std::mem::take(&mut self.told), std::mem::take(&mut self.asked));
+        assert_eq!(asked, self.under_way.1, "whether somebody said that it has changed");
     }
 
-    pub fn failed(&mut self) {
-        self.told |= std::mem::take(&mut self.under_way);
+    /// The reading came to nothing, and the next is later.
+    pub fn failed(&mut self, now: Micros, is_lost: bool) {
+        if !is_lost {
+            self.not_before = self.not_before.max(now + GAP);
+        }
+        let (told, asked) = std::mem::take(&mut self.under_way);
+        self.told |= told;
+        self.asked |= asked;
         self.wanted.get_or_insert(0);
+    }
+
+    fn replaced(&mut self, now: Micros) {
+        let in_a_row = self.gap > 0 && now < self.not_before + QUIET;
+        self.gap = if in_a_row { LONGEST_GAP.min(2 * self.gap) } else { GAP };
+        self.not_before = now + self.gap;
     }
 }
 
@@ -152,6 +175,7 @@ impl World {
 
     pub fn config_changed(&mut self) {
         self.life.reload.told = true;
+        self.life.reload.asked = true;
         self.want_read();
     }
 
@@ -176,15 +200,22 @@ impl World {
     }
 
     /// The shell's part of a rereading.
-    pub fn read_again(&mut self) -> Reply {
+    pub fn read_again(&mut self, asked: bool) -> Reply {
+        let seen = self.life.reload.seen.take();
         if self.written.unreadable {
             return Reply::Fault(Fault::Refused("no permission".to_owned()));
         }
-        if self.written.malformed {
+        if self.written.malformed && asked {
             return Reply::Malformed { code: 78, errors: vec!["t:1: nonsense".to_owned()] };
         }
+        let now = (self.written.stages.clone(), self.written.revision);
+        let is_same = self.life.reload.read == now;
+        if self.written.malformed || (!asked && !is_same && seen.as_ref() != Some(&now)) {
+            self.note("reload: half written, perhaps");
+            self.life.reload.seen = Some(now).filter(|_| !self.written.malformed);
+            return Reply::Fault(Fault::Refused("half written, perhaps".to_owned()));
+        }
         self.life.reload.found = self.written.revision;
-        let is_same = self.life.reload.read == (self.written.stages.clone(), self.written.revision);
         Reply::Config {
             stages: self.written.stages.iter().flatten().cloned().collect(),
             changes: (!is_same).then(|| "edited".to_owned()),
@@ -198,9 +229,9 @@ impl World {
             self.note("reload: while stopping");
             return;
         }
-        let told = std::mem::take(&mut self.life.reload.under_way);
         // What was wanted meanwhile has to wait for its turn.
         self.life.reload.wanted = self.life.reload.wanted.map(|_| self.now);
+        let (told, _) = std::mem::take(&mut self.life.reload.under_way);
         match reply {
             Reply::Malformed { .. } => {
                 self.life.reload.malformed = true;
@@ -237,7 +268,7 @@ impl World {
         self.note_read(read);
         self.life.reload.read.1 = self.life.reload.found;
         self.life.telemetry_at = None;
-        self.life.reload.replaced = Some(self.now);
+        self.life.reload.replaced(self.now);
         self.processes.values_mut().for_each(|process| process.retired = true);
         self.note("reload: all is replaced");
     }
@@ -245,12 +276,12 @@ impl World {
     /// After each turn: a worker with old values is closed as soon as it has finished.
     pub fn check_retired(&mut self) {
         let ending = self.life.stopping.is_some() || self.life.given_up;
-        let earliest = self.life.reload.replaced.map_or(0, |at| at + GAP);
+        let earliest = self.life.reload.not_before;
         if let Some(at) = self.life.telemetry_at.filter(|_| self.now >= earliest && !ending) {
             let old = self.processes.values_mut().filter(|process| process.born < at);
             old.for_each(|process| process.retired = true);
             self.life.telemetry_at = None;
-            self.life.reload.replaced = Some(self.now);
+            self.life.reload.replaced(self.now);
         }
         for process in self.processes.values().filter(|process| process.retired) {
             let at_work = !process.outstanding.is_empty() || !process.ghosts.is_empty();
@@ -264,7 +295,8 @@ impl World {
     pub fn check_reloads(&self) -> bool {
         let reload = &self.life.reload;
         if let Some(since) = reload.wanted {
-            assert!(self.now <= since + SECOND || since == 0, "a change is not read");
+            let due = since.max(reload.not_before);
+            assert!(self.now <= due + SECOND || since == 0, "a change is not read");
             return true;
         }
         let is_pending = self.inbox.iter().any(|incoming| matches!(incoming, Incoming::ConfigChanged));

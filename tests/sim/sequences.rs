@@ -232,7 +232,7 @@ impl Node {
             }
             Job::Reconcile { .. } => Reply::Reconciled(Vec::new()),
             Job::Flush(_) | Job::CollectBodies { .. } => Reply::Done,
-            Job::Reread => self.reads.pop().unwrap_or(Read::Same).reply(),
+            Job::Reread { .. } => self.reads.pop().unwrap_or(Read::Same).reply(),
         };
         self.step(Event::Reply(reply));
     }

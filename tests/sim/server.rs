@@ -110,7 +110,7 @@ impl World {
                 return Reply::Fault(Fault::Conflict(text));
             }
             _ if self.is_refused(job) => return Reply::Fault(Fault::Conflict(text)),
-            Job::Reread => self.read_again(),
+            Job::Reread { asked } => self.read_again(*asked),
             Job::Reconcile { .. }
             | Job::FindStrays { .. }
             | Job::Claim { .. }
@@ -145,7 +145,7 @@ impl World {
             | Job::Sweep { .. }
             | Job::Flush(_)
             | Job::CollectBodies { .. }
-            | Job::Reread => &[],
+            | Job::Reread { .. } => &[],
         };
         rows.iter().any(|row| self.database.locked == Some(row.id) && self.database.fence(*row))
     }

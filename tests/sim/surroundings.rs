@@ -252,7 +252,7 @@ impl World {
         }
         if let Some(job) = self.job.take()
             && !self.is_done
-            && !matches!(job, Job::Connect | Job::Lock | Job::Reread)
+            && !matches!(job, Job::Connect | Job::Lock | Job::Reread { .. })
             && self.life.connected
             && self.prng.chance(500)
         {

@@ -331,8 +331,7 @@ impl Machine {
             }
             Kind::Reread => {
                 if self.reload.refused(self.now, &mut self.chance) {
-                    let text =
-                        format!("the configuration stays as it is, it could not be read again: {error}");
+                    let text = format!("the configuration stays as it is for now: {error}");
                     self.log(Severity::Warning, None, text);
                 }
             }
@@ -441,8 +440,8 @@ impl Machine {
                 Some(Job::CollectBodies { limit: super::upkeep::BODIES_LIMIT })
             }
             Kind::Reread => {
-                self.reload.issued();
-                Some(Job::Reread)
+                let asked = self.reload.issued();
+                Some(Job::Reread { asked })
             }
         };
         if let Some(job) = job {

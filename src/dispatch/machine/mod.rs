@@ -164,8 +164,9 @@ pub enum Job {
     Flush(Deltas),
     /// Unreferenced bodies, at most `limit`. Reply: Done.
     CollectBodies { limit: u32 },
-    /// Read file and overlay again (C2). Reply: Config, or Malformed; a Fault when either cannot be read.
-    Reread,
+    /// Read file and overlay again (C2); `asked`: somebody said that they have changed. Reply: Config, or Malformed; a Fault
+    /// when either cannot be read. Not asked, what does not parse or may be half written is a Fault too.
+    Reread { asked: bool },
 }
 
 /// Statistics not yet written.

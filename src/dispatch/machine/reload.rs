@@ -12,27 +12,37 @@ use super::pool::Stage;
 use super::worker::Input;
 use super::{Claim, Machine, Micros, Severity, StageSpec};
 
-/// Workers are not replaced more often, however often it is asked for: one that starts within this time gets something
-/// done in between.
+/// Nothing is read and no worker replaced more often, however often it is asked for. Each replacement in a row doubles it,
+/// so that sooner or later a worker that starts slowly gets something done in between.
 const GAP: Micros = 500_000;
+const LONGEST_GAP: Micros = 30_000_000;
+/// What comes so long after the last gap is no more in a row with it.
+const QUIET: Micros = 60_000_000;
 /// While a rereading is awaited nothing is claimed, so that the next message meets the new values; but notifications
 /// without end do not stop all claims for longer than this.
 const PATIENCE: Micros = 5_000_000;
-/// After an overlay that could not be read.
-const RETRY: Micros = 1_000_000;
+/// After a reading that came to nothing: also the least time between two that nobody asked for, which have to agree.
+const RETRY: Micros = 2_000_000;
 const LONGEST_RETRY: Micros = 30_000_000;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Why {
+    /// Somebody said that the configuration has changed, so what it says now is meant.
+    asked: bool,
+    /// Workers are replaced even if file and overlay are as they were: what else they read nobody else knows.
+    always: bool,
+}
 
 #[derive(Clone, Debug)]
 pub(super) struct Reload {
     reread_at: Option<Micros>,
-    /// Workers are replaced even if file and overlay are as they were: what else they read nobody else knows.
-    always: bool,
-    /// The rereading under way, with its `always`.
-    under_way: Option<bool>,
+    why: Why,
+    under_way: Option<Why>,
     /// Never while a rereading is wanted, which then has to do it: each would put the other off.
     retire_at: Option<Micros>,
-    /// When workers may be replaced again.
+    /// When it may be read and workers may be replaced again.
     not_before: Micros,
+    gap: Micros,
     /// Claims wait until then while a rereading is wanted.
     claims_wait_until: Micros,
     warned: bool,
@@ -43,29 +53,32 @@ impl Reload {
     pub(super) fn new() -> Reload {
         Reload {
             reread_at: None,
-            always: false,
+            why: Why::default(),
             under_way: None,
             retire_at: None,
             not_before: 0,
+            gap: 0,
             claims_wait_until: 0,
             warned: false,
             backoff: Backoff::new(RETRY, LONGEST_RETRY),
         }
     }
 
-    /// The configuration has changed (`always`), or may have.
-    pub(super) fn want(&mut self, now: Micros, always: bool) {
+    /// The configuration has changed (`asked`), or may have.
+    pub(super) fn want(&mut self, now: Micros, asked: bool) {
         if self.reread_at.is_none() && self.under_way.is_none() && now >= self.not_before {
             self.claims_wait_until = now.saturating_add(PATIENCE);
         }
-        self.reread_at = Some(self.reread_at.map_or(now, |set| set.min(now)));
-        self.always |= always | self.retire_at.take().is_some();
+        // A second look that nobody asked for is not brought forward.
+        self.reread_at = Some(self.reread_at.filter(|set| !asked || *set < now).unwrap_or(now));
+        self.why.asked |= asked;
+        self.why.always |= asked | self.retire_at.take().is_some();
     }
 
     /// Workers are to be replaced, and the table stays.
     fn want_retired(&mut self, now: Micros) {
         if self.reread_at.is_some() {
-            self.always = true;
+            self.why.always = true;
         } else {
             self.retire_at.get_or_insert(now);
         }
@@ -84,30 +97,46 @@ impl Reload {
         self.retire_at.map(|at| at.max(self.not_before))
     }
 
-    pub(super) fn issued(&mut self) {
+    /// Says whether it was asked for.
+    pub(super) fn issued(&mut self) -> bool {
         self.reread_at = None;
-        self.under_way = Some(std::mem::take(&mut self.always));
+        let why = std::mem::take(&mut self.why);
+        self.under_way = Some(why);
+        why.asked
     }
 
     /// It was read; whether workers are replaced in any case.
     fn done(&mut self) -> bool {
         self.backoff.reset();
         self.warned = false;
-        self.under_way.take().unwrap_or(false)
+        self.under_way.take().is_some_and(|why| why.always)
     }
 
-    /// The overlay could not be read, and no claim waits for it. True the first time in a row.
+    /// The next time is later than this one was.
+    fn replaced(&mut self, now: Micros) {
+        let is_in_a_row = now < self.not_before.saturating_add(QUIET);
+        self.gap = if is_in_a_row { (2 * self.gap).clamp(GAP, LONGEST_GAP) } else { GAP };
+        self.not_before = now.saturating_add(self.gap);
+        self.retire_at = None;
+    }
+
+    /// It came to nothing: the table stays, and no claim waits for the next try, which is later unless it was asked for
+    /// meanwhile. True the first time in a row.
     pub(super) fn refused(&mut self, now: Micros, chance: &mut Chance) -> bool {
+        if !self.why.asked {
+            self.reread_at = Some(now.saturating_add(self.backoff.next(chance)));
+        }
         self.lost();
-        self.reread_at = Some(now.saturating_add(self.backoff.next(chance)));
+        self.not_before = self.not_before.max(now.saturating_add(GAP));
         self.claims_wait_until = now;
         !std::mem::replace(&mut self.warned, true)
     }
 
     /// The connection is gone: the next one reads again.
     pub(super) fn lost(&mut self) {
-        if let Some(always) = self.under_way.take() {
-            self.always |= always;
+        if let Some(why) = self.under_way.take() {
+            self.why.asked |= why.asked;
+            self.why.always |= why.always;
         }
     }
 }
@@ -195,8 +224,7 @@ impl Machine {
     }
 
     fn replace_workers(&mut self) {
-        self.reload.not_before = self.now.saturating_add(GAP);
-        self.reload.retire_at = None;
+        self.reload.replaced(self.now);
         // The last first: what each gives back goes in front of what waits.
         for worker in self.workers().into_iter().rev() {
             self.worker(worker, Input::Retire);
