@@ -258,7 +258,12 @@ pub const MUTANTS: &[Mutant] = &[
         "self.sweeps.surveyed(self.now, Some(0))",
         "()",
     ),
-    mutant("without a stage nobody looks what waits", "claims.rs", "!capacities.is_empty()", "true"),
+    mutant(
+        "without room nobody looks what waits",
+        "turn.rs",
+        "may_claim.then(",
+        "(may_claim && self.capacities().iter().any(|capacity| *capacity > 0)).then(",
+    ),
     mutant(
         "a first start without a database goes on",
         "jobs.rs",

@@ -308,6 +308,24 @@ fn the_heartbeat_looks_what_else_waits_where_there_is_no_stage() {
     assert_eq!(surveys(&mut bench), [true, true]);
 }
 
+// Req: W7
+#[test]
+fn the_heartbeat_looks_what_else_waits_where_all_stages_are_full() {
+    let spec = StageSpec { parallelism: 1, queue_limit: 1, ..stage("init") };
+    let (mut bench, mut crew) = (Bench::up(vec![spec]), Crew::default());
+    crew.arrive(&mut bench, 100..101);
+    bench.jobs.clear();
+    bench.unserved = vec![("gone".to_owned(), 3)];
+    assert_eq!(logs(&mut bench, MINUTE).len(), 1);
+    assert_eq!(surveys(&mut bench), [true, true], "and nothing else: there is no room");
+    bench.due_in = Some(0);
+    bench.due = vec![row(7, 0)];
+    bench.pass(MINUTE);
+    bench.due_in = None;
+    let looked = bench.jobs.iter().filter(|job| matches!(job, Job::Sweep { .. })).count();
+    assert!(looked > 0 && bench.due.len() == 1, "it is known to be due, and stays paused");
+}
+
 /// Long messages have the other workers: there is no hurry, but no need to wait for them either.
 // Req: E7
 #[test]

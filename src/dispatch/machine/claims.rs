@@ -32,6 +32,10 @@ pub(super) struct Claims {
     backoff: Backoff,
 }
 
+fn has_room(capacities: &[u32]) -> bool {
+    capacities.iter().any(|capacity| *capacity > 0)
+}
+
 impl Claims {
     pub(super) fn new(settings: &Settings, stages: usize) -> Claims {
         let fair = super::fair::Settings {
@@ -75,15 +79,11 @@ impl Claims {
     }
 
     /// From when a claim with these capacities is wanted: a wake's, for a round that is not over, or the heartbeat's, which
-    /// looks what else waits even where there is no stage.
-    pub(super) fn wish(&self, capacities: &[u32]) -> Option<Micros> {
-        let has_any = capacities.iter().any(|capacity| *capacity > 0);
-        if !has_any && !capacities.is_empty() {
-            return None;
-        }
+    /// looks what else waits even where there is no stage, or no room.
+    pub(super) fn wish(&self, capacities: &[u32]) -> Micros {
         let round = self.fair.round_wish(capacities).unwrap_or(Micros::MAX);
-        let at = if self.wanted && has_any { 0 } else { self.next_beat().min(round) };
-        Some(at.max(self.not_before))
+        let at = if self.wanted && has_room(capacities) { 0 } else { self.next_beat().min(round) };
+        at.max(self.not_before)
     }
 
     /// The claim with these capacities of the stages `names`; nothing of the sort may be under way.
@@ -98,7 +98,8 @@ impl Claims {
             self.fair.beat();
             self.survey = true;
         }
-        self.wanted = false;
+        // A wake waits for room.
+        self.wanted &= !has_room(capacities);
         self.asked_skipping = std::mem::take(&mut self.skip_locked);
         self.asked_survey = std::mem::take(&mut self.survey);
         let (asks, touched) = self.fair.demand(now, capacities, self.asked_skipping);

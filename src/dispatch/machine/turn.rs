@@ -100,7 +100,7 @@ impl Machine {
             return [self.jobs.wish(), None, None, None, None, None, None, None];
         }
         let may_claim = self.upkeep.is_reconciled() && !self.writes.is_full();
-        let claim = if may_claim { self.claims.wish(&self.capacities()) } else { None };
+        let claim = may_claim.then(|| self.claims.wish(&self.capacities()));
         let idle = self.writes.is_empty() && self.stages.iter().all(super::pool::Stage::is_idle);
         let claim = claim.map(|at| (Kind::Claim, at.max(self.reload.claims_from())));
         // This runs twice a turn, and room matters only where due rows wait for it.
