@@ -20,7 +20,7 @@ use std::time::Duration;
 /// than an orderly shutdown takes (5.5 s between two waits in [`bounded`]), shorter than a supervisor waits.
 const FROZEN_SECONDS: u32 = 9;
 /// From then on nothing in [`bounded`] waits longer: more than the dispatcher waits for a lock.
-const LAST_WAIT: Duration = Duration::from_millis(1500);
+const LAST_WAIT: Duration = Duration::from_millis(1250);
 
 /// The highest signal number of Linux.
 const LAST_SIGNAL: i32 = 64;
