@@ -269,6 +269,21 @@ fn writes_that_wait_for_their_time_are_tried_at_the_end() {
     assert_eq!(bench.machine.held(), []);
 }
 
+// Req: D3, D7
+#[test]
+fn a_reconcile_that_waits_for_its_time_is_made_at_the_end() {
+    let mut bench = Bench::one();
+    let lost = Reply::Fault(Fault::Lost("the connection is gone".to_owned()));
+    bench.script.extend([("Claim", lost), ("Reconcile", refused())]);
+    bench.event(Event::Notified);
+    bench.pass(500 * 1000);
+    assert!(bench.script.is_empty(), "it is refused once, and then waits");
+    bench.jobs.clear();
+    let end = bench.event(Event::Terminate);
+    assert_eq!(bench.job_names(), ["Reconcile"], "what the lost claim made running is freed");
+    assert_eq!(end.last(), Some(&Action::Exit { code: 0 }));
+}
+
 // Req: O1
 #[test]
 fn reports_of_one_moment_cut_once() {

@@ -1,5 +1,8 @@
 //! The mutants of the machine: each is one damaging change of one expression, and `mutants` proves that it is noticed.
 
+#[path = "edits_workers.rs"]
+mod workers;
+
 pub struct Mutant {
     pub what: &'static str,
     pub file: &'static str,
@@ -12,152 +15,17 @@ const fn mutant(what: &'static str, file: &'static str, from: &'static str, to: 
     Mutant { what, file, from, to }
 }
 
-pub const MUTANTS: &[Mutant] = &[
-    mutant(
-        "a worker goes on before its rows are known to be back",
-        "withdraw.rs",
-        "Some(Job::Requeue { rows: claims })",
-        "{ self.actions.push(Action::Continue { worker: id }); Some(Job::Requeue { rows: claims }) }",
-    ),
-    mutant(
-        "rows are withdrawn though their head was answered",
-        "withdraw.rs",
-        "worker.sent.front().map(|row| row.claim) == Some(*head)",
-        "worker.sent.len() > 1 && head.id > 0",
-    ),
-    mutant(
-        "rows are withdrawn before the worker has stopped",
-        "withdraw.rs",
-        "Some(Withdrawal { worker: id, head, since: self.now, phase: Phase::Stopping })",
-        "Some(Withdrawal { worker: id, head, since: self.now, phase: Phase::Stopped })",
-    ),
-    mutant("answers to withdrawn ids are a breach", "verdict.rs", "worker.ghosts.is_empty()", "true"),
-    mutant(
-        "an answer to a withdrawn id counts",
-        "withdraw.rs",
-        "worker.sent.drain(1..).collect()",
-        "worker.sent.iter().skip(1).cloned().collect()",
-    ),
-    mutant(
-        "withdrawn rows that were not written are dropped",
-        "withdraw.rs",
-        "worker.sent.extend(back)",
-        "drop(back)",
-    ),
-    mutant(
-        "what was withdrawn is not refunded",
-        "withdraw.rs",
-        "self.claims.fair.settle(self.now, row.claim.key(), fair::End::Unrun)",
-        "()",
-    ),
-    mutant("what was withdrawn is not looked up", "withdraw.rs", "self.claims.touch(row.claim.id)", "()"),
-    mutant(
-        "a worker that compares no claims is withdrawn from",
-        "withdraw.rs",
-        "worker.claims && worker.sent.len() > 1",
-        "worker.sent.len() > 1",
-    ),
-    mutant("a worker is left stopped at the end", "withdraw.rs", "worker.stuck_from(0).is_some()", "true"),
-    mutant(
-        "a worker that does not stop is waited for",
-        "withdraw.rs",
-        "!goes_on || self.now >= since.saturating_add(HALT_LIMIT)",
-        "!goes_on",
-    ),
-    mutant(
-        "after a lost reply the worker goes on at once",
-        "withdraw.rs",
-        "self.now.saturating_add(LOST_LIMIT)",
-        "self.now",
-    ),
-    mutant(
-        "rows are put behind a stuck head",
-        "worker.rs",
-        "self.stuck || !self.may_be_sent()",
-        "!self.may_be_sent()",
-    ),
-    mutant("a sibling is struck", "verdict.rs", "sent.pop_front()", "sent.pop_back()"),
-    mutant("a dead worker's rows are not looked up", "verdict.rs", "self.claims.touch(row.claim.id)", "()"),
-    mutant("an answered row is not looked up", "verdict.rs", "self.claims.touch(id)", "self.claims.want()"),
-    mutant("a crash costs its sender nothing", "verdict.rs", "End::Burned(used)", "End::Unrun"),
-    mutant("the average does not learn", "verdict.rs", "self.claims.fair.measured(stage, spent)", "()"),
+/// All of them, in an order that stays.
+pub fn mutants() -> Vec<&'static Mutant> {
+    workers::MUTANTS.iter().chain(OTHERS).collect()
+}
+
+const OTHERS: &[Mutant] = &[
     mutant(
         "a message that did not run is not refunded",
         "mod.rs",
         "self.claims.fair.settle(self.now, row.key(), fair::End::Unrun)",
         "()",
-    ),
-    mutant(
-        "an answer is charged twice",
-        "verdict.rs",
-        "self.claims.fair.settle(self.now, row.claim.key(), End::Ran(spent))",
-        "()",
-    ),
-    mutant("a cooldown is forgotten", "verdict.rs", "self.stages[stage].cool(self.now)", "()"),
-    mutant("a database in trouble gets no rest", "verdict.rs", "self.stages[stage].hold(self.now)", "()"),
-    mutant(
-        "a failed message is not marked",
-        "verdict.rs",
-        "self.writes.push(row.claim, What::Fail { error })",
-        "drop(error)",
-    ),
-    mutant("suspects are not handed out alone", "verdict.rs", "self.strikes.add(row.claim.id)", "()"),
-    mutant("a breach leads to no reconcile", "verdict.rs", "self.upkeep.suspect(self.now)", "()"),
-    mutant("strikes are not counted", "verdict.rs", "self.stats.strike(&name, blame)", "()"),
-    mutant("surplus answers are overlooked", "verdict.rs", "worker.sent.is_empty()", "false"),
-    mutant("a hang is never ended", "worker.rs", "(Dying, Deed::Kill(Why::Hung))", "(state, Deed::Nothing)"),
-    mutant(
-        "the clock of a head starts with the pipeline",
-        "worker.rs",
-        "self.turned = now;\n        self.answered = true",
-        "self.answered = true",
-    ),
-    mutant(
-        "the next head is struck for the one that hung",
-        "worker.rs",
-        "head.is_some() && head == self.overdue",
-        "head.is_some()",
-    ),
-    mutant(
-        "a row with strikes is sent behind another",
-        "worker.rs",
-        "(row.alone && !self.sent.is_empty())",
-        "false",
-    ),
-    mutant(
-        "others are sent behind a row with strikes",
-        "worker.rs",
-        "self.sent.iter().chain(&self.unsent).any(|row| row.alone)",
-        "false",
-    ),
-    mutant(
-        "one id too many for a worker",
-        "worker.rs",
-        "spec.queue_limit.saturating_sub(self.holds())",
-        "(spec.queue_limit + 1).saturating_sub(self.holds())",
-    ),
-    mutant("exit 74 is a crash", "worker.rs", "Verdict::Lost", "crash"),
-    mutant("exit 78 is always a crash", "worker.rs", "!self.answered", "false"),
-    mutant(
-        "one worker too many",
-        "pool.rs",
-        "self.cool_until.is_none() && self.live() < cap",
-        "self.cool_until.is_none() && self.live() <= cap",
-    ),
-    mutant(
-        "a retiring worker does not count",
-        "pool.rs",
-        "self.workers.len() as u32",
-        "self.workers.iter().filter(|worker| worker.is_open()).count() as u32",
-    ),
-    mutant("long work is packed and short work spread", "pool.rs", "average <= LONG", "average > LONG"),
-    mutant("cooldowns do not grow", "pool.rs", "(self.cooldown * 2).min(LONGEST_COOLDOWN)", "self.cooldown"),
-    mutant("worn workers stay", "pool.rs", "worker.is_worn(&self.spec)", "false"),
-    mutant(
-        "the end of a hold is no deadline",
-        "pool.rs",
-        "workers.chain(self.cool_until).chain(self.hold_until).min()",
-        "workers.chain(self.cool_until).min()",
     ),
     mutant("time limits are not judged", "turn.rs", "self.judge_workers()", "()"),
     mutant(
@@ -261,8 +129,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "without room nobody looks what waits",
         "turn.rs",
-        "may_claim.then(",
-        "(may_claim && self.capacities().iter().any(|capacity| *capacity > 0)).then(",
+        "self.claims.wish(&self.capacities())",
+        "if self.capacities().iter().all(|room| *room == 0) { Micros::MAX } else { self.claims.wish(&self.capacities()) }",
     ),
     mutant(
         "a first start without a database goes on",
@@ -283,25 +151,6 @@ pub const MUTANTS: &[Mutant] = &[
         "false",
     ),
     mutant("the log is flooded", "journal.rs", "now < entry.until", "false"),
-    mutant(
-        "more is claimed than the pool holds",
-        "pool.rs",
-        "free.saturating_add(fresh).min(most.saturating_sub(held))",
-        "free.saturating_add(fresh)",
-    ),
-    mutant(
-        "new values leave too much waiting",
-        "pool.rs",
-        "self.waiting.len().min(most.saturating_sub(held) as usize)",
-        "self.waiting.len()",
-    ),
-    mutant(
-        "rows outwait a cooldown",
-        "pool.rs",
-        "self.cool_until.is_some() && !self.workers.iter().any(Worker::is_open)",
-        "false",
-    ),
-    mutant("an answer ends no series of cooldowns", "pool.rs", "self.cooldown = COOLDOWN", "()"),
     mutant("each report of overload cuts", "pressure.rs", "now < self.quiet_until", "false"),
     mutant("the smallest pool is cut", "pressure.rs", "**count", "u32::MAX - **count"),
     mutant(
@@ -312,7 +161,6 @@ pub const MUTANTS: &[Mutant] = &[
     ),
     mutant("the end has no limit", "stop.rs", "self.now >= stop.limit()", "false"),
     mutant("the end waits for no reconcile", "stop.rs", "self.upkeep.reconcile_wish().is_none()", "true"),
-    mutant("strays go round for ever", "strike.rs", "!self.strays.insert((id, stage.to_owned()))", "true"),
     mutant(
         "claims come before the reconcile",
         "turn.rs",
@@ -353,50 +201,6 @@ pub const MUTANTS: &[Mutant] = &[
     ),
     mutant("answered ids have no bound", "stats.rs", "self.answered.len() >= MAX_ANSWERED", "false"),
     mutant(
-        "only the head is paused when the database is lost",
-        "verdict.rs",
-        "sent.drain(..)",
-        "sent.drain(..1)",
-    ),
-    mutant(
-        "any reported stage is believed",
-        "verdict.rs",
-        "self.stages.iter().any(|pool| pool.spec.name == *name)",
-        "true",
-    ),
-    mutant("any reported time is believed", "verdict.rs", "(*time).min(longest)", "*time"),
-    mutant(
-        "a start may take for ever",
-        "worker.rs",
-        "(self.since, START_LIMIT)",
-        "(self.since, Micros::MAX)",
-    ),
-    mutant(
-        "a deaf worker is left alone",
-        "worker.rs",
-        "(self.since, CLOSE_LIMIT)",
-        "(self.since, Micros::MAX)",
-    ),
-    mutant(
-        "a mute worker is left alone",
-        "worker.rs",
-        "(self.since, MUTE_LIMIT)",
-        "(self.since, Micros::MAX)",
-    ),
-    mutant(
-        "a worker that does not die keeps its rows",
-        "worker.rs",
-        "(self.since, DEATH_LIMIT)",
-        "(self.since, Micros::MAX)",
-    ),
-    mutant(
-        "more ids than MAX_MESSAGES",
-        "worker.rs",
-        "spec.max_messages.saturating_sub(given)",
-        "spec.max_messages",
-    ),
-    mutant("exit 75 is a crash", "worker.rs", "Verdict::Overloaded", "crash"),
-    mutant(
         "a refused write is repeated at once",
         "writes.rs",
         "write.not_before = now.saturating_add(chance.spread(delay))",
@@ -421,25 +225,6 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("workers outlive a reload", "reload.rs", "self.worker(worker, Input::Retire)", "drop(worker)"),
     mutant("an edited stage keeps its old values", "reload.rs", "stage.renewed(spec)", "stage"),
     mutant(
-        "a mended stage waits for its cooldown",
-        "pool.rs",
-        "Stage { spec, removed: false, cool_until: None, cooldown: COOLDOWN, hold_until, ..self }",
-        "Stage { spec, removed: false, hold_until, ..self }",
-    ),
-    mutant("rows wait at a removed stage", "pool.rs", "return self.withdraw()", "return Vec::new()"),
-    mutant(
-        "a removed stage is claimed for",
-        "pool.rs",
-        "self.removed || !self.waiting.is_empty()",
-        "!self.waiting.is_empty()",
-    ),
-    mutant(
-        "a removed stage stays in the table for ever",
-        "pool.rs",
-        "self.removed && self.workers.is_empty()",
-        "false",
-    ),
-    mutant(
         "a cut goes over to another stage",
         "pressure.rs",
         "was.and_then(|was| old[was].clone())",
@@ -462,13 +247,6 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("workers are replaced endlessly", "reload.rs", "(2 * self.gap).clamp(GAP, LONGEST_GAP)", "GAP"),
     mutant("reloads are late for ever", "reload.rs", "self.not_before.saturating_add(QUIET)", "Micros::MAX"),
     mutant("what does not parse is overlooked", "reload.rs", "self.begin(code, true)", "drop(code)"),
-    mutant("a fourth strike", "strike.rs", "strikes >= LAST_STRIKE", "strikes > LAST_STRIKE"),
-    mutant(
-        "the second pause is as short as the first",
-        "strike.rs",
-        "PAUSE * Micros::from(strikes)",
-        "PAUSE",
-    ),
     mutant(
         "due rows are swept without bound",
         "sweep.rs",

@@ -3,7 +3,7 @@
 //! The machine's source and this test are copied, every mutant is built in behind a switch, and the copy is compiled
 //! once; each mutant is then a run of that program. A mutant whose line is not in the source any more fails the test.
 
-use super::edits::MUTANTS;
+use super::edits::mutants;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -58,7 +58,7 @@ fn copy(root: &Path, folder: &Path) -> PathBuf {
     for path in sources(&original) {
         let name = path.strip_prefix(&original).expect("below it").to_str().expect("a plain name");
         let mut text = read(&path);
-        for (number, mutant) in MUTANTS.iter().enumerate().filter(|(_, mutant)| mutant.file == name) {
+        for (number, mutant) in mutants().iter().enumerate().filter(|(_, mutant)| mutant.file == name) {
             assert_eq!(text.matches(mutant.from).count(), 1, "{}: `{}`", mutant.what, mutant.from);
             let (number, from, to) = (number + 1, mutant.from, mutant.to);
             let switch = format!("(if crate::mutant() == {number} {{ {to} }} else {{ {from} }})");
@@ -135,6 +135,7 @@ fn every_mutant_is_caught() {
     let main = copy(Path::new(env!("CARGO_MANIFEST_DIR")), &folder.0);
     let program = folder.0.join("mutants");
     compile(&main, &program);
+    let mutants = mutants();
     let next = AtomicUsize::new(0);
     let survivors = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -143,11 +144,11 @@ fn every_mutant_is_caught() {
                 loop {
                     // Number 0 is the machine as it is, and must pass.
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number > MUTANTS.len() {
+                    if number > mutants.len() {
                         break;
                     }
                     if passes(&program, number) != (number == 0) {
-                        let what = if number == 0 { "no mutant at all" } else { MUTANTS[number - 1].what };
+                        let what = if number == 0 { "no mutant at all" } else { mutants[number - 1].what };
                         survivors.lock().expect("nobody panics here").push(what);
                     }
                 }
