@@ -257,7 +257,7 @@ impl Machine {
     fn unserved(&mut self, stages: Vec<(String, u64)>) {
         for (stage, count) in self.unserved.seen(stages) {
             let text =
-                format!("{count} messages wait at stage {stage}, which has no section: nobody claims them");
+                format!("stage {stage} has no section: nobody claims what waits there (messages: {count})");
             self.log(Severity::Warning, None, text);
         }
         self.stats.unserved(self.unserved.count());
