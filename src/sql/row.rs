@@ -166,7 +166,7 @@ fn text(value: &Option<Option<String>>) -> Option<std::borrow::Cow<'_, str>> {
     value.as_ref().and_then(Option::as_deref).map(clean::text)
 }
 
-fn read(id: i64, row: &postgres::Row) -> Row {
+pub(super) fn read(id: i64, row: &postgres::Row) -> Row {
     Row {
         id,
         claim: row.get("claims"),

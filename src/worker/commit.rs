@@ -7,6 +7,8 @@
 use super::context::{Outcome, Route};
 use super::error::{Kept, StageError};
 use crate::proto::text;
+use crate::sql::batch::Write;
+use crate::sql::queue::Held;
 use crate::sql::row::{Load, Move, Row};
 use crate::sql::{Db, Error};
 use serde_json::{Value, json};
@@ -27,6 +29,10 @@ pub trait Store {
     fn load(&mut self, id: i64, load: Load) -> Result<Option<Row>, Error>;
     /// False when the claim is gone; then nothing was written.
     fn commit(&mut self, head: &Head, outcome: &Outcome) -> Result<bool, Error>;
+    /// Metadata of several rows, in any order, without those that are not there.
+    fn load_batch(&mut self, ids: &[i64]) -> Result<Vec<Row>, Error>;
+    /// Outcomes of different rows, each as `commit` does it.
+    fn commit_batch(&mut self, outcomes: &[(&Head, &Outcome)]) -> Vec<Result<bool, Error>>;
 }
 
 impl Store for Db {
@@ -36,6 +42,18 @@ impl Store for Db {
 
     fn commit(&mut self, head: &Head, outcome: &Outcome) -> Result<bool, Error> {
         Db::commit(self, head.id, head.claim, &outcome.content, &outcome.merge, &outcome.to)
+    }
+
+    fn load_batch(&mut self, ids: &[i64]) -> Result<Vec<Row>, Error> {
+        Db::load_batch(self, ids)
+    }
+
+    fn commit_batch(&mut self, outcomes: &[(&Head, &Outcome)]) -> Vec<Result<bool, Error>> {
+        let writes: Vec<Write<'_>> = outcomes
+            .iter()
+            .map(|&(head, Outcome { content, merge, to })| Write { row: head.held(), content, merge, to })
+            .collect();
+        Db::commit_batch(self, &writes)
     }
 }
 
@@ -56,6 +74,10 @@ pub struct Head {
 }
 
 impl Head {
+    fn held(&self) -> Held {
+        Held { id: self.id, claim: self.claim }
+    }
+
     pub fn new(row: &Row, route: Rc<Route>) -> Head {
         let failures = row.state.get("temporary_failures").and_then(Value::as_u64).unwrap_or(0);
         let age_us = row.now_us.saturating_sub(row.received_at_us);

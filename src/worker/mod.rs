@@ -101,8 +101,11 @@ fn start(kind: &'static Kind, mut conf: Conf) -> Result<u8, Refusal> {
         Some(section) => format!("the PROGRAM of its stage is {}", section.program),
         None => format!("there is no section [stage-{stage}]"),
     };
+    let limits = graph.stages.iter().filter(|stage| served.contains_key(&stage.name));
+    let batch = limits.map(|stage| stage.queue_limit as usize).max().unwrap_or(1);
+    let store = Some(db);
     let mut worker =
-        Worker { load: kind.load, served, not_served: &not_served, connect: &mut connect, store: Some(db) };
+        Worker { load: kind.load, batch, served, not_served: &not_served, connect: &mut connect, store };
     Ok(worker.serve(&mut std::io::stdin().lock(), &mut std::io::stdout().lock()))
 }
 

@@ -1,6 +1,7 @@
-//! The worker's loop: an id in, one load, the stage, one write, one status line out; then the next id.
+//! The worker's loop: an id in, one load, the stage, one write, one status line out; then the next id. A stage that needs no
+//! more than metadata takes as many ids at once as have come (`batch`).
 //!
-//! Invariants: a status line is written, unbuffered, before the next id's row is loaded (P8). Every write is fenced by the
+//! Invariants: a status line is written, unbuffered, before the next id's row, or the next batch, is loaded (P8). Every write is fenced by the
 //! claim that the id came with (D4). An id is either answered, or the worker ends with all that it has not answered: with
 //! 74 or 75 the dispatcher puts these rows off without blame, with any other code it takes the first of them for the
 //! culprit. So no error of the database can leave a row running, and a panic is blamed on the message it came from (S6).
@@ -28,6 +29,8 @@ pub struct Served {
 /// What the loop needs besides its input and output.
 pub struct Worker<'a, S: Store> {
     pub load: Load,
+    /// At most so many ids at once, where metadata is all that is loaded.
+    pub batch: usize,
     /// By stage name.
     pub served: BTreeMap<String, Served>,
     /// Why a stage that is not served is not, as a clause.
@@ -52,6 +55,25 @@ enum Step {
     Leave(u8),
 }
 
+/// What a stage came to, not yet written.
+struct Work {
+    asked: Asked,
+    head: Head,
+    outcome: Outcome,
+    /// It is what the stage concluded, not what follows from an error.
+    is_done: bool,
+}
+
+impl Work {
+    fn new(asked: Asked, head: Head, result: Result<Done, StageError>) -> Work {
+        let (outcome, is_done) = match result {
+            Ok(done) => (done.into_outcome(), true),
+            Err(error) => (blame(error, &head), false),
+        };
+        Work { asked, head, outcome, is_done }
+    }
+}
+
 /// A row to work on, or what its id ends in.
 type Loaded<'s> = Result<(Row, &'s Served), Step>;
 
@@ -70,16 +92,20 @@ impl<S: Store> Worker<'_, S> {
                 Ok(false) => break,
                 Err(code) => return code,
             }
-            while let Some(line) = lines.next_line() {
-                let status = match self.handle(&line) {
-                    Step::Answer(status) => status,
-                    Step::Leave(code) => return code,
-                };
-                if let Err(code) = say(output, &line::encode_status(status, &[])) {
+            loop {
+                let asked = take(&mut lines, if self.load == Load::Metadata { self.batch } else { 1 });
+                if asked.is_empty() {
+                    break;
+                }
+                let (statuses, leave) = self.handle_all(&asked);
+                let answers: String =
+                    statuses.iter().map(|status| line::encode_status(*status, &[])).collect();
+                if let Err(code) = say(output, &answers) {
                     return code;
                 }
-                if status != exit::OK {
-                    last = status;
+                last = statuses.into_iter().rfind(|status| *status != exit::OK).unwrap_or(last);
+                if let Some(code) = leave {
+                    return code;
                 }
             }
         }
@@ -91,38 +117,51 @@ impl<S: Store> Worker<'_, S> {
         last
     }
 
-    fn handle(&mut self, line: &[u8]) -> Step {
-        let asked = match line::parse_id(line) {
-            Ok((id, claim)) => Asked { id, claim },
-            Err(error) => {
-                log(Level::Error, "", "not an id", &[("reason", &error.0)]);
-                return Step::Answer(exit::FAILURE);
-            }
+    /// The statuses of the ids in front, and the code to leave with if that was not all of them.
+    fn handle_all(&mut self, asked: &[Option<Asked>]) -> (Vec<u8>, Option<u8>) {
+        let steps = match asked {
+            [one] => vec![one.map_or(Step::Answer(exit::FAILURE), |asked| self.handle(asked))],
+            all => self.handle_batch(all),
         };
+        let mut statuses = Vec::new();
+        for step in steps {
+            match step {
+                Step::Answer(status) => statuses.push(status),
+                Step::Leave(code) => return (statuses, Some(code)),
+            }
+        }
+        (statuses, None)
+    }
+
+    fn handle(&mut self, asked: Asked) -> Step {
         let row = match self.load(asked) {
             Ok(row) => row,
             Err(step) => return step,
         };
-        let (row, served) = match self.admit(asked, row) {
-            Ok(admitted) => admitted,
-            Err(step) => return step,
-        };
+        match self.work(asked, row) {
+            Ok(work) => self.conclude(work),
+            Err(step) => step,
+        }
+    }
+
+    /// The stage's work on what was loaded for `asked`.
+    fn work(&self, asked: Asked, row: Option<Row>) -> Result<Work, Step> {
+        let (row, served) = self.admit(asked, row)?;
         let head = Head::new(&row, Rc::clone(&served.route));
         if row.state.is_null() {
             let error = StageError::host(
                 "the row's state cannot be read: it is nested too deep, or holds too large a number",
             );
-            return self.conclude(asked, &head, Err(error.permanent()));
+            return Ok(Work::new(asked, head, Err(error.permanent())));
         }
         let context = Context::new(row, self.load, Rc::clone(&served.route));
         // The stage is not run again after a panic, and the process ends with the unwinding.
-        let run = catch_unwind(AssertUnwindSafe(|| served.stage.run(context)));
-        match run {
-            Ok(result) => self.conclude(asked, &head, result),
+        match catch_unwind(AssertUnwindSafe(|| served.stage.run(context))) {
+            Ok(result) => Ok(Work::new(asked, head, result)),
             Err(_) => {
                 // Its text and place are in the line before, from the panic hook.
                 log(Level::Error, &head.route.stage, "the stage panicked", &[("id", &head.id)]);
-                Step::Leave(exit::SOFTWARE)
+                Err(Step::Leave(exit::SOFTWARE))
             }
         }
     }
@@ -160,7 +199,8 @@ impl<S: Store> Worker<'_, S> {
         match self.admit(asked, row) {
             Ok((row, served)) => {
                 let head = Head::new(&row, Rc::clone(&served.route));
-                self.conclude(asked, &head, Err(StageError::host(format!("cannot load the message: {text}"))))
+                let error = StageError::host(format!("cannot load the message: {text}"));
+                self.conclude(Work::new(asked, head, Err(error)))
             }
             Err(step) => step,
         }
@@ -197,19 +237,22 @@ impl<S: Store> Worker<'_, S> {
     }
 
     /// Writes what the stage came to.
-    fn conclude(&mut self, asked: Asked, head: &Head, result: Result<Done, StageError>) -> Step {
-        let (outcome, is_done) = match result {
-            Ok(done) => (done.into_outcome(), true),
-            Err(error) => (blame(error, head), false),
-        };
-        match self.write(head, &outcome) {
+    fn conclude(&mut self, work: Work) -> Step {
+        let written = self.write(&work.head, &work.outcome);
+        self.concluded(work, written)
+    }
+
+    /// It was written, or was not.
+    fn concluded(&mut self, work: Work, written: Result<bool, Error>) -> Step {
+        let Work { asked, head, outcome, is_done } = work;
+        match written {
             // Refused for what the stage wanted to write: that it is put off can still be written.
             Err(Error::Refused(text) | Error::Setup(text)) if is_done => {
-                let outcome = blame(StageError::host(format!("cannot write the outcome: {text}")), head);
-                let written = self.write(head, &outcome);
-                self.answer(asked, head, &outcome, written)
+                let outcome = blame(StageError::host(format!("cannot write the outcome: {text}")), &head);
+                let written = self.write(&head, &outcome);
+                self.answer(asked, &head, &outcome, written)
             }
-            written => self.answer(asked, head, &outcome, written),
+            written => self.answer(asked, &head, &outcome, written),
         }
     }
 
@@ -294,6 +337,30 @@ fn way(to: &Move) -> &'static str {
     }
 }
 
+/// The next ids that have come, at most so many and none twice; None for a line that is none.
+fn take(lines: &mut Lines, most: usize) -> Vec<Option<Asked>> {
+    let mut taken: Vec<Option<Asked>> = Vec::new();
+    while taken.len() < most {
+        let Some(line) = lines.peek_line() else { break };
+        let asked = match line::parse_id(line) {
+            Ok((id, claim)) => Some(Asked { id, claim }),
+            Err(error) => {
+                log(Level::Error, "", "not an id", &[("reason", &error.0)]);
+                None
+            }
+        };
+        let is_there =
+            |one: &Option<Asked>| one.is_some_and(|one| asked.is_some_and(|asked| asked.id == one.id));
+        // The second time it is what the first has made of it.
+        if taken.iter().any(is_there) {
+            break;
+        }
+        lines.next_line();
+        taken.push(asked);
+    }
+    taken
+}
+
 /// Takes in what there is, waiting for the first of it. False at the end; the error is an exit code.
 fn read_more(input: &mut impl BufRead, lines: &mut Lines) -> Result<bool, u8> {
     let bytes = loop {
@@ -323,6 +390,8 @@ fn say(output: &mut impl Write, line: &str) -> Result<(), u8> {
     })
 }
 
+#[path = "batch.rs"]
+mod batch;
 #[cfg(test)]
 #[path = "runtime_tests.rs"]
 mod tests;

@@ -1,0 +1,8 @@
+-- Claimed rows are failed, content untouched (requirement B1). One element a row: $1 bigint[]: ids, no two the same; $2 bigint[]:
+-- claims; $3 jsonb[]: merged into the states. Returns the ids of those that were still ours. Rides on workqueue_running.
+UPDATE pepsi.workqueue q
+SET status = 'failed',
+    state = q.state || n.merge
+FROM unnest($1::bigint[], $2::bigint[], $3::jsonb[]) AS n (id, claim, merge)
+WHERE q.workqueue_id = n.id AND q.claims = n.claim AND q.status = 'running'
+RETURNING q.workqueue_id
