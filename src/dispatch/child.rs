@@ -337,6 +337,8 @@ impl Child {
 
     fn parse(&mut self, bytes: &[u8], events: &mut Vec<Event>) {
         let pushed = self.lines.push(bytes);
+        // Where the first of its answers is among the events, and how many there are.
+        let mut burst: Option<(usize, u32)> = None;
         while let Some(line) = self.lines.next_line() {
             match parse_output(&line) {
                 Ok(Output::Ready { claims }) => {
@@ -348,10 +350,18 @@ impl Child {
                     {
                         self.note(Level::Warning, "a worker's report is dropped, its status counts", &why);
                     }
+                    let (first, answers) = burst.unwrap_or((events.len(), 0));
+                    burst = Some((first, answers.saturating_add(1)));
                     events.push(Event::Answer { worker: self.worker, status, report });
                 }
-                Err(error) => return self.give_up(error.0, events),
+                Err(error) => {
+                    self.give_up(error.0, events);
+                    break;
+                }
             }
+        }
+        if let Some((first, answers)) = burst.filter(|(_, answers)| *answers > 1) {
+            events.insert(first, Event::Burst { worker: self.worker, answers });
         }
         if let Err(error) = pushed {
             self.give_up(error.0, events);

@@ -233,4 +233,6 @@ pub const MUTANTS: &[Mutant] = &[
         "PAUSE * Micros::from(strikes)",
         "PAUSE",
     ),
+    mutant("the first of a burst is charged all", "worker.rs", "u64::from(self.burst.max(1))", "1"),
+    mutant("a burst never ends", "worker.rs", "self.burst.saturating_sub(1)", "self.burst"),
 ];

@@ -36,8 +36,18 @@ fn error_of(launcher: &Starter) -> String {
     launcher.spawn(WORKER, "first").err().unwrap()
 }
 
-/// Polls and reads as the shell does, until as many events as wanted have come.
+/// Polls and reads as the shell does, until as many events as wanted have come; how they were put together is left out.
 fn events(child: &mut Child, count: usize) -> Vec<Event> {
+    let mut events = Vec::new();
+    while events.len() < count {
+        let missing = count - events.len();
+        let some = all_events(child, missing);
+        events.extend(some.into_iter().filter(|event| !matches!(event, Event::Burst { .. })));
+    }
+    events
+}
+
+fn all_events(child: &mut Child, count: usize) -> Vec<Event> {
     let mut events = Vec::new();
     let start = Instant::now();
     while events.len() < count {
@@ -103,6 +113,21 @@ fn ids_go_in_and_answers_come_out() {
     child.close();
     assert_eq!(events(&mut child, 1), [CLOSED]);
     assert_eq!(end(child), [exited(3)]);
+}
+
+// Req: R1
+#[test]
+fn answers_of_one_write_are_a_burst() {
+    let mut child = start("echo ready; printf '0\\n1\\n0\\n'; read id; echo 0");
+    let mut first = all_events(&mut child, 1);
+    if first.len() == 1 {
+        first.extend(all_events(&mut child, 4));
+    }
+    let burst = Event::Burst { worker: WORKER, answers: 3 };
+    assert_eq!(first, [ready(false), burst, answer(0), answer(1), answer(0)]);
+    child.send(&rows(1..2));
+    assert_eq!(all_events(&mut child, 1)[0], answer(0), "one alone is none");
+    discard(child);
 }
 
 // Req: R1
