@@ -36,7 +36,7 @@ enum Shape {
 
 /// Which of them writes it; None: it needs one of its own.
 fn shape(write: &Write<'_>) -> Option<Shape> {
-    let Content { mail_from: _, rcpt_to: _, header_from, subject, headers, body } = write.content;
+    let Content { mail_from: _, rcpt_to: _, header_from, subject, headers, body, stage: _ } = write.content;
     let is_envelope = header_from.is_none() && subject.is_none() && headers.is_none() && body.is_none();
     match write.to {
         Move::Finish => Some(Shape::Finish),
@@ -44,7 +44,7 @@ fn shape(write: &Write<'_>) -> Option<Shape> {
         Move::Advance { .. } if is_envelope => Some(Shape::Readdress),
         Move::Pause { .. } if write.content.is_empty() => Some(Shape::Pause),
         Move::Fail if write.content.is_empty() => Some(Shape::Fail),
-        Move::Advance { .. } | Move::Pause { .. } | Move::Fail => None,
+        Move::Advance { .. } | Move::Pause { .. } | Move::Fail | Move::Stay => None,
     }
 }
 
@@ -108,13 +108,13 @@ impl Db {
 fn stage(to: &Move) -> Option<&str> {
     match to {
         Move::Advance { stage } => Some(stage),
-        Move::Pause { .. } | Move::Fail | Move::Finish => None,
+        Move::Pause { .. } | Move::Fail | Move::Finish | Move::Stay => None,
     }
 }
 
 fn pause_us(to: &Move) -> i64 {
     match to {
         Move::Pause { pause_us } => super::pause(*pause_us),
-        Move::Advance { .. } | Move::Fail | Move::Finish => 0,
+        Move::Advance { .. } | Move::Fail | Move::Finish | Move::Stay => 0,
     }
 }

@@ -3,10 +3,10 @@
 //!
 //! A row that spoils a statement for the others is found by doing each alone, so that it fails alone.
 
-use super::{Asked, Step, Worker};
+use super::{Asked, Step, Worker, plain};
 use crate::exit;
 use crate::sql::Error;
-use crate::sql::row::Row;
+use crate::sql::row::{Move, Row};
 use crate::worker::commit::Store;
 use std::collections::BTreeMap;
 
@@ -23,10 +23,14 @@ impl<S: Store> Worker<'_, S> {
         let mut ends = Vec::new();
         for asked in asked {
             let end = match asked {
-                None => Err(Step::Answer(exit::FAILURE)),
+                None => Err(plain(exit::FAILURE)),
                 Some(asked) => self.work(*asked, rows.remove(&asked.id)),
             };
-            let is_last = matches!(end, Err(Step::Leave(_)));
+            let is_last = match &end {
+                Ok(work) => work.outcome.to == Move::Stay,
+                Err(Step::Leave(_)) => true,
+                Err(Step::Answer(..)) => false,
+            };
             ends.push(end.map(|work| works.push(work)));
             if is_last {
                 // Those before it are concluded, and it is the first that is not answered.
@@ -58,7 +62,7 @@ impl<S: Store> Worker<'_, S> {
     fn one_by_one(&mut self, asked: &[Option<Asked>]) -> Vec<Step> {
         let mut steps = Vec::new();
         for asked in asked {
-            let step = asked.map_or(Step::Answer(exit::FAILURE), |asked| self.handle(asked));
+            let step = asked.map_or(plain(exit::FAILURE), |asked| self.handle(asked));
             let is_last = matches!(step, Step::Leave(_));
             steps.push(step);
             if is_last {
@@ -87,7 +91,7 @@ impl<S: Store> Worker<'_, S> {
             Err(error) => {
                 let step = |asked: &Option<Asked>| match asked {
                     Some(asked) => self.defer(*asked, "", &error),
-                    None => Step::Answer(exit::FAILURE),
+                    None => plain(exit::FAILURE),
                 };
                 Err(asked.iter().map(step).collect())
             }

@@ -11,7 +11,7 @@ use crate::sql::batch::Write;
 use crate::sql::queue::Held;
 use crate::sql::row::{Load, Move, Row};
 use crate::sql::{Db, Error};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -74,12 +74,17 @@ pub struct Head {
 }
 
 impl Head {
+    /// The same message at the next stage of its pass, where `state` is what it has.
+    pub fn moved(self, state: &Map<String, Value>, route: Rc<Route>) -> Head {
+        Head { failures: failures(state.get("temporary_failures")), route, ..self }
+    }
+
     fn held(&self) -> Held {
         Held { id: self.id, claim: self.claim }
     }
 
     pub fn new(row: &Row, route: Rc<Route>) -> Head {
-        let failures = row.state.get("temporary_failures").and_then(Value::as_u64).unwrap_or(0);
+        let failures = failures(row.state.get("temporary_failures"));
         let age_us = row.now_us.saturating_sub(row.received_at_us);
         let age = Duration::from_micros(u64::try_from(age_us).unwrap_or(0));
         let to = match row.rcpt_to.as_slice() {
@@ -89,6 +94,10 @@ impl Head {
         };
         Head { id: row.id, claim: row.claim, route, from: format!("<{}>", row.mail_from), to, failures, age }
     }
+}
+
+fn failures(recorded: Option<&Value>) -> u64 {
+    recorded.and_then(Value::as_u64).unwrap_or(0)
 }
 
 /// What becomes of a message whose stage returned `error`.
@@ -131,7 +140,7 @@ fn retry_pause(failures: u64, id: i64) -> Duration {
 /// The status line for a message that went that way (E1, R3): what ends in `failed` is not 0.
 pub fn status(to: &Move) -> u8 {
     match to {
-        Move::Advance { .. } | Move::Pause { .. } | Move::Finish => 0,
+        Move::Advance { .. } | Move::Pause { .. } | Move::Finish | Move::Stay => 0,
         Move::Fail => 1,
     }
 }

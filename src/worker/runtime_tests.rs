@@ -122,7 +122,8 @@ fn serve_loading(world: &RefCell<World>, load: Load, mut input: &[u8], output: &
     Worker {
         load,
         batch: 3,
-        served: BTreeMap::from([("relay".into(), Served { stage: Box::new(Puppet), route })]),
+        served: BTreeMap::from([("relay".into(), Rc::new(Served { stage: Box::new(Puppet), route, load }))]),
+        successor: &|_| None,
         not_served: &|stage| format!("no {stage} here"),
         connect: &mut connect,
         store: Some(Table(world)),
@@ -194,7 +195,11 @@ fn a_claim_lost_while_the_stage_ran_is_0_with_a_claim_and_1_for_a_bare_id() {
     Worker {
         load: Load::Full,
         batch: 1,
-        served: BTreeMap::from([("relay".into(), Served { stage: Box::new(Thief(world)), route })]),
+        served: BTreeMap::from([(
+            "relay".into(),
+            Rc::new(Served { stage: Box::new(Thief(world)), route, load: Load::Full }),
+        )]),
+        successor: &|_| None,
         not_served: &|_| String::new(),
         connect: &mut || Ok(Table(world)),
         store: Some(Table(world)),
