@@ -174,6 +174,12 @@ impl Context {
         self.has_moved
     }
 
+    /// Whether the database would take its envelope: text there holds no NUL.
+    pub fn is_storable(&self) -> bool {
+        let texts = std::iter::once(&self.row.mail_from).chain(&self.row.rcpt_to);
+        texts.into_iter().all(|text| !text.contains('\0'))
+    }
+
     /// Which of its large columns are here.
     pub fn loaded(&self) -> Load {
         self.loaded

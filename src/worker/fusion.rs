@@ -50,7 +50,8 @@ impl<S: Store> Worker<'_, S> {
                     return Ok(Work { asked, head, outcome, is_done: false, report });
                 }
             };
-            let next = done.next_stage().filter(|_| report.len() < MOST_HOPS).and_then(self.successor);
+            let may = report.len() < MOST_HOPS && done.message().is_storable();
+            let next = done.next_stage().filter(|_| may).and_then(self.successor);
             match next.filter(|next| next.stage.can_fuse(done.message(), next.load)) {
                 Some(next) => {
                     message = done.go_on(Rc::clone(&next.route));
