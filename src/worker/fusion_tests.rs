@@ -265,7 +265,10 @@ impl World {
     fn run(&mut self) {
         let names: Vec<String> = self.stages.keys().cloned().collect();
         for _ in 0..4 {
-            while names.iter().fold(false, |any, name| self.serve(name) || any) {}
+            let mut served = 1;
+            while served > 0 {
+                served = names.iter().filter(|name| self.serve(name)).count();
+            }
             for (row, _) in self.table.borrow_mut().values_mut() {
                 if row.status == "paused" {
                     row.status = "pending".into();

@@ -53,7 +53,7 @@ fn the_time_of_answers_that_come_at_once_is_divided_evenly() {
     let mut worker = Worker::new(WorkerId(1), 0);
     let row = |id| Row { claim: Claim { id, claim: 1 }, strikes: 0, alone: false };
     worker.sent.extend((1..=6).map(row));
-    let mut take = |worker: &mut Worker, now| worker.take(now).map(|(row, spent)| (row.claim.id, spent));
+    let take = |worker: &mut Worker, now| worker.take(now).map(|(row, spent)| (row.claim.id, spent));
     worker.burst = 3;
     let spent: Vec<_> = (0..3).map(|_| take(&mut worker, 100)).collect();
     assert_eq!(spent, [Some((1, 33)), Some((2, 33)), Some((3, 34))], "nothing of it is lost");
