@@ -98,6 +98,9 @@ fn demand(prng: &mut Prng, queue: &[Row]) -> Ask {
     }
 }
 
+/// Rows by stage and id.
+type Taken = BTreeSet<(usize, i64)>;
+
 /// What the model takes around the rows of `locked`: of what it wants what is free, then the oldest free ones. Where any was
 /// passed over the notices prove nothing, and are none here.
 fn choose_around(
@@ -105,7 +108,7 @@ fn choose_around(
     demands: &[Ask],
     touched: &[i64],
     locked: &[i64],
-) -> (BTreeSet<(usize, i64)>, Option<BTreeSet<(usize, Notice)>>) {
+) -> (Taken, Option<BTreeSet<(usize, Notice)>>) {
     let Choice { mut taken, notices } = choose(queue, demands, touched);
     let wanted = taken.len();
     taken.retain(|(_, id)| !locked.contains(id));
@@ -130,10 +133,10 @@ fn choose_around(
 /// Whatever does not agree, in words.
 fn compare(
     reply: &Reply,
-    model: &BTreeSet<(usize, i64)>,
+    model: &Taken,
     model_notices: Option<&BTreeSet<(usize, Notice)>>,
 ) -> Result<(), String> {
-    let taken: BTreeSet<(usize, i64)> = reply.rows.iter().map(|row| (row.stage, row.id)).collect();
+    let taken: Taken = reply.rows.iter().map(|row| (row.stage, row.id)).collect();
     let notices: BTreeSet<_> = reply.notices.iter().cloned().collect();
     if taken.len() != reply.rows.len() {
         return Err("a row is returned twice".to_owned());
