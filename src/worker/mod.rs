@@ -106,7 +106,7 @@ fn start(kind: &'static Kind, mut conf: Conf) -> Result<u8, Refusal> {
     let limits = graph.stages.iter().filter(|stage| served.contains_key(&stage.name));
     let batch = limits.map(|stage| stage.queue_limit as usize).max().unwrap_or(1);
     let store = Some(db);
-    let successors = Successors::new(&conf, &graph)?;
+    let successors = Successors::new(&conf, &graph);
     let mut worker = Worker {
         load: kind.load,
         batch,

@@ -3,7 +3,7 @@
 
 use super::runtime::Served;
 use super::{build, stage};
-use crate::proto::conf::{Conf, ConfError};
+use crate::proto::conf::Conf;
 use crate::proto::graph::Graph;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,21 +13,15 @@ use std::rc::Rc;
 pub struct Successors<'a> {
     conf: &'a Conf,
     graph: &'a Graph,
-    /// [pepsi] ALLOW_FUSION.
-    is_allowed: bool,
     /// This program's file, links resolved; None if it cannot be found: then nothing is known to be the same program.
     ours: Option<PathBuf>,
     known: RefCell<BTreeMap<String, Option<Rc<Served>>>>,
 }
 
 impl<'a> Successors<'a> {
-    pub fn new(conf: &'a Conf, graph: &'a Graph) -> Result<Successors<'a>, ConfError> {
-        let is_allowed = match conf.section("pepsi") {
-            Some(section) => section.boolean("ALLOW_FUSION", true)?,
-            None => true,
-        };
+    pub fn new(conf: &'a Conf, graph: &'a Graph) -> Successors<'a> {
         let ours = std::env::current_exe().and_then(|file| file.canonicalize()).ok();
-        Ok(Successors { conf, graph, is_allowed, ours, known: RefCell::default() })
+        Successors { conf, graph, ours, known: RefCell::default() }
     }
 
     /// The stage of that name; None: the message goes there by the database, as ever.
@@ -43,7 +37,8 @@ impl<'a> Successors<'a> {
     fn look(&self, name: &str) -> Option<Served> {
         let section = self.graph.stage(name)?;
         let kind = stage::find(Path::new(&section.program).file_name()?.to_str()?)?;
-        let fuses = self.is_allowed && section.fusion.unwrap_or(kind.fuses) && self.is_ours(&section.program);
+        let fuses =
+            self.graph.allow_fusion && section.fusion.unwrap_or(kind.fuses) && self.is_ours(&section.program);
         // What is wrong with the section its own workers say.
         if fuses { build(kind, self.conf, section).ok() } else { None }
     }
