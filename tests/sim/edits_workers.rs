@@ -93,8 +93,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "the clock of a head starts with the pipeline",
         "worker.rs",
-        "self.turned = now;\n        self.answered = true",
-        "self.answered = true",
+        "if self.burst > 1 { self.turned + share } else { now }",
+        "self.turned",
     ),
     mutant(
         "the next head is struck for the one that hung",
