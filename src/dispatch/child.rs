@@ -6,14 +6,14 @@
 //! What a report means for messages is the machine's to say; reaping is the shell's.
 
 use super::machine::{Claim, Event, Exit, WorkerId};
+use crate::host::find_program;
 use crate::proto::line::{Lines, Output, encode_id, parse_output};
 use crate::{Level, log, sys};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 
 /// What is read of one worker in one turn: the capacity of a pipe, and room for the longest line.
@@ -30,9 +30,6 @@ const DESCRIPTORS: u32 = 6 + 10;
 
 /// `ID CLAIM\n` with two numbers of twenty characters.
 const LONGEST_ID: usize = 42;
-
-/// This binary as it is running, also after an upgrade has replaced the file.
-const OURSELVES: &str = "/proc/self/exe";
 
 /// What every worker of this dispatcher is started with.
 #[derive(Debug)]
@@ -141,27 +138,6 @@ fn is_handed_down(name: &OsStr) -> bool {
     // The last says that standard error, which workers share, is the journal: they prefix their lines too.
     let whole: [&[u8]; 5] = [b"PATH", b"HOME", b"LANG", b"TZ", b"JOURNAL_STREAM"];
     whole.contains(&name) || name.starts_with(b"PG") || name.starts_with(b"PEPSI_")
-}
-
-/// Requirement P6. A folder of PATH that is not absolute is skipped: it would depend on where we were started.
-fn find_program(program: &str, path: &OsStr) -> Option<PathBuf> {
-    if program.contains('/') {
-        return Some(PathBuf::from(program));
-    }
-    let found = std::env::split_paths(path)
-        .filter(|folder| folder.is_absolute())
-        .map(|folder| folder.join(program))
-        .find(|file| is_executable(file));
-    found.or_else(|| crate::is_builtin(program).then(|| PathBuf::from(OURSELVES)))
-}
-
-/// Whether `program` is there and may be executed, as far as its file tells.
-pub fn is_program(program: &str, path: &OsStr) -> bool {
-    find_program(program, path).is_some_and(|file| is_executable(&file))
-}
-
-fn is_executable(file: &Path) -> bool {
-    file.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 
 impl Child {

@@ -3,6 +3,7 @@
 
 use super::runtime::Served;
 use super::{build, stage};
+use crate::host;
 use crate::proto::conf::Conf;
 use crate::proto::graph::Graph;
 use std::cell::RefCell;
@@ -45,12 +46,8 @@ impl<'a> Successors<'a> {
 
     /// Whether PROGRAM starts this program, as the dispatcher finds it.
     fn is_ours(&self, program: &str) -> bool {
-        let found = if program.contains('/') {
-            Path::new(program).canonicalize().ok()
-        } else {
-            let folders = std::env::var_os("PATH").unwrap_or_default();
-            std::env::split_paths(&folders).find_map(|folder| folder.join(program).canonicalize().ok())
-        };
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let found = host::find_program(program, &path).and_then(|file| file.canonicalize().ok());
         found.is_some() && found == self.ours
     }
 }

@@ -2,7 +2,9 @@
 //! configuration file is the worker's script.
 
 use super::*;
+use crate::host::OURSELVES;
 use crate::sys::PollFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
