@@ -172,7 +172,8 @@ pub fn wall_clock_us() -> i64 {
 /// This binary as it is running, also after an upgrade has replaced the file.
 pub const OURSELVES: &str = "/proc/self/exe";
 
-/// The file that PROGRAM starts (requirement P6). A folder of PATH that is not absolute is skipped: it would depend on where we were started.
+/// The file that PROGRAM starts (requirement P6). A folder of PATH that is not absolute is skipped: it would depend on where we
+/// were started.
 pub fn find_program(program: &str, path: &OsStr) -> Option<PathBuf> {
     if program.contains('/') {
         return Some(PathBuf::from(program));

@@ -5,7 +5,7 @@
 //! it did is kept, and the failure is dealt with by that stage's own settings (U3). A pass whose write is refused is not
 //! repeated: the first stage is done alone, and the others find it as ever.
 
-use super::{Asked, Context, Done, Head, Outcome, Served, Step, Work, Worker, clock};
+use super::{Asked, Context, Head, Outcome, Served, Step, Work, Worker, clock};
 use crate::sql::row::Move;
 use crate::worker::commit::Store;
 use crate::{Level, exit, log};
@@ -58,7 +58,7 @@ impl<S: Store> Worker<'_, S> {
                     head = head.moved(message.state(), Rc::clone(&next.route));
                     served = next;
                 }
-                None => return Ok(Work { report, ..Work::new(asked, head, Ok::<Done, _>(done)) }),
+                None => return Ok(Work { report, ..Work::new(asked, head, Ok(done)) }),
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Passes through several stages against the same stages one by one, on a table in memory that does what the statements do.
 
+use super::super::Done;
 use super::*;
 use crate::proto::line;
 use crate::sql::Error;
@@ -20,6 +21,8 @@ type Table = RefCell<BTreeMap<i64, (Row, Option<u64>)>>;
 struct Count {
     loads: usize,
     writes: usize,
+    /// The database refuses what is left of a pass that ended in a panic.
+    refuses_stay: bool,
 }
 
 struct Database<'w>(&'w Table, &'w RefCell<Count>);
@@ -48,6 +51,7 @@ impl Database<'_> {
                 ("paused", stage.as_ref())
             }
             Move::Fail => ("failed", stage.as_ref()),
+            Move::Stay if self.1.borrow().refuses_stay => return Err(Error::Refused("no".into())),
             Move::Stay => ("running", stage.as_ref()),
         };
         let state = row.state.as_object_mut().expect("an object");
@@ -351,7 +355,7 @@ fn a_pass_is_one_load_one_write_and_one_answer_that_names_each_stage() {
         let mut world = line_of(5, load);
         world.run();
         assert!(world.table.borrow().is_empty());
-        let Count { loads, writes } = *world.count.borrow();
+        let Count { loads, writes, .. } = *world.count.borrow();
         assert_eq!((loads, writes, world.hops), (trips, trips, 12), "{load:?}");
         assert_eq!(world.executed.values().copied().collect::<Vec<_>>(), [3; 5]);
     }
@@ -367,6 +371,29 @@ fn what_a_stage_needs_and_has_not_got_is_loaded_for_it() {
     assert!(world.table.borrow().is_empty());
     // From s1 to s2, and from s3, which has more than the others need, to the end.
     assert_eq!(world.hops, 3 + 6);
+}
+
+// Req: S6, U3
+#[test]
+fn after_a_panic_nothing_is_run_again_whatever_can_be_written() {
+    struct Panics;
+    impl Stage for Panics {
+        fn run(&self, _: Context) -> Result<Done, StageError> {
+            std::panic::resume_unwind(Box::new("a panic without a word"))
+        }
+    }
+    for refuses_stay in [false, true] {
+        let mut world = line_of(5, Load::Metadata);
+        let route = Rc::new(fixture::route("s2"));
+        world
+            .stages
+            .insert("s2".into(), Rc::new(Served { stage: Box::new(Panics), route, load: Load::Metadata }));
+        world.count.borrow_mut().refuses_stay = refuses_stay;
+        assert!(world.serve("s1"));
+        let crashes: u64 = world.executed.values().sum();
+        // Each of the three ends its worker, and what is then loaded is loaded for those behind it.
+        assert_eq!((crashes, world.hops, world.count.borrow().loads), (3, 0, 3), "{refuses_stay}");
+    }
 }
 
 // Req: U4

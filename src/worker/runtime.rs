@@ -1,8 +1,8 @@
 //! The worker's loop: an id in, one load, the stage, one write, one status line out; then the next id. A stage that needs no
 //! more than metadata takes as many ids at once as have come (`batch`).
 //!
-//! Invariants: a status line is written, unbuffered, before the next id's row, or the next batch, is loaded (P8). Every write is fenced by the
-//! claim that the id came with (D4). An id is either answered, or the worker ends with all that it has not answered: with
+//! Invariants: a status line is written, unbuffered, before the next id's row, or the next batch, is loaded (P8). Every write
+//! is fenced by the claim that the id came with (D4). An id is either answered, or the worker ends with all that it has not answered: with
 //! 74 or 75 the dispatcher puts these rows off without blame, with any other code it takes the first of them for the
 //! culprit. So no error of the database can leave a row running, and a panic is blamed on the message it came from (S6).
 
@@ -245,6 +245,10 @@ impl<S: Store> Worker<'_, S> {
     /// It was written, or was not.
     fn concluded(&mut self, work: Work, written: Result<bool, Error>) -> Step {
         let Work { asked, head, outcome, is_done, report } = work;
+        if outcome.to == Move::Stay {
+            // It panicked, and is the first that is not answered: whatever became of the write, nothing is run again.
+            return Step::Leave(exit::SOFTWARE);
+        }
         match written {
             // For what one of several stages wanted to write: alone, each is told for itself.
             Err(Error::Refused(_) | Error::Setup(_)) if !report.is_empty() => self.handle_unfused(asked),
@@ -273,10 +277,6 @@ impl<S: Store> Worker<'_, S> {
         report: Report,
         written: Result<bool, Error>,
     ) -> Step {
-        if outcome.to == Move::Stay {
-            // It panicked, and is the first that is not answered.
-            return Step::Leave(exit::SOFTWARE);
-        }
         match written {
             Ok(true) => {
                 // The one line a message that went well leaves in the log of an ordinary day is its end.
