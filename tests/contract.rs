@@ -40,6 +40,7 @@ mod sql {
             pub size: i64,
             pub headers: Option<Vec<u8>>,
             pub body: Option<Vec<u8>>,
+            pub settings: Option<serde_json::Value>,
         }
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Content {
