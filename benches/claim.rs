@@ -80,6 +80,7 @@ fn depth(server: &Postgres, goals: &mut Vec<Goal>) {
         figures.print(name);
     }
     let [shallow, deep, old_shallow, old_deep, plain] = all;
+    // How fast the machine is just now decides about the milliseconds, and not about this.
     println!("  fair at 1,000,000 rows to the plain claim: {:.2}", deep.median / plain.median);
     goal(goals, "fair: median at 1,000,000 rows, ms", deep.median / 1_000.0, 1.0);
     goal(goals, "fair: 1,000,000 rows to 1,000", deep.median / shallow.median, 1.2);

@@ -6,9 +6,10 @@
 
 use crate::proto::conf::{self, Conf, Sources};
 use crate::sys;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -166,6 +167,31 @@ fn passwd_name(passwd: &[u8], uid: u32) -> Option<String> {
 pub fn wall_clock_us() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// This binary as it is running, also after an upgrade has replaced the file.
+pub const OURSELVES: &str = "/proc/self/exe";
+
+/// The file that PROGRAM starts (requirement P6). A folder of PATH that is not absolute is skipped: it would depend on where we
+/// were started.
+pub fn find_program(program: &str, path: &OsStr) -> Option<PathBuf> {
+    if program.contains('/') {
+        return Some(PathBuf::from(program));
+    }
+    let found = std::env::split_paths(path)
+        .filter(|folder| folder.is_absolute())
+        .map(|folder| folder.join(program))
+        .find(|file| is_executable(file));
+    found.or_else(|| crate::is_builtin(program).then(|| PathBuf::from(OURSELVES)))
+}
+
+/// Whether `program` is there and may be executed, as far as its file tells.
+pub fn is_program(program: &str, path: &OsStr) -> bool {
+    find_program(program, path).is_some_and(|file| is_executable(&file))
+}
+
+fn is_executable(file: &Path) -> bool {
+    file.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(test)]

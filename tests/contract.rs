@@ -35,9 +35,10 @@ mod sql {
             pub subject: Option<Option<String>>,
             pub headers: Option<Vec<u8>>,
             pub body: Option<Option<Vec<u8>>>,
+            pub stage: Option<String>,
         }
         #[derive(Clone, Debug, PartialEq)]
-        pub enum Move { Advance { stage: String }, Pause { pause_us: u64 }, Fail, Finish }
+        pub enum Move { Advance { stage: String }, Pause { pause_us: u64 }, Fail, Finish, Stay }
     }
 }
 mod worker {

@@ -148,12 +148,13 @@ fn statistics_are_whole_when_idle() {
     let all =
         "SELECT concat_ws(' ', stages_executed, messages_finished, messages_failed, serialization_failures)
                FROM pepsi.dispatch_stats";
-    wait_until("the totals are written", PATIENCE, || database.text(all) == "12 6 0 0");
+    // One of them goes from `init` to `bin` in one pass.
+    wait_until("the totals are written", PATIENCE, || database.text(all) == "11 6 0 0");
     let stages = "SELECT string_agg(stage || '=' || messages, ' ' ORDER BY stage) FROM pepsi.stage_stats";
     assert_eq!(database.text(stages), "bin=1 deliver=5 init=6");
     running.signal("TERM");
     assert_eq!(running.wait(PATIENCE), 0);
-    assert_eq!(database.text(all), "12 6 0 0", "nothing is counted twice");
+    assert_eq!(database.text(all), "11 6 0 0", "nothing is counted twice");
 }
 
 /// A dispatcher that is killed over and over in mid-load: audited by id.

@@ -19,6 +19,8 @@ mod host {
     }
 }
 
+#[path = "sql/batch.rs"]
+mod batch;
 #[path = "sql/dispatcher.rs"]
 mod dispatcher;
 #[path = "sql/faults.rs"]

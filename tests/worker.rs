@@ -45,11 +45,33 @@ fn state(db: &mut Database, id: i64, key: &str) -> String {
     ))
 }
 
+// Req: U1, U2, R1
+#[test]
+fn a_message_goes_on_in_the_same_pass_where_it_may() {
+    let mut db = database();
+    let mut try_it = |section: &str, option: &str, value: &str, output: &str, left: &str| {
+        let config = config(&db).set(section, option, value).write();
+        let spam = claimed(&mut db, "spam@x", "init");
+        let run = worker(IF, &config, &format!("{spam} 1\n"));
+        let digits = |text: &str| text.chars().filter(|char| !char.is_ascii_digit()).collect::<String>();
+        assert_eq!(digits(&run.output), digits(output), "{section} {option}: {}", run.log);
+        assert_eq!(row(&mut db, spam), left, "{section} {option}");
+    };
+    let (one_by_one, left) = ("ready claims\n0\n", "drop pending 1");
+    try_it("stage-drop", "FUSION", "yes", "ready claims\n0 [[\"drop\",0]]\n", "gone");
+    try_it("stage-drop", "FUSION", "no", one_by_one, left);
+    try_it("pepsi", "ALLOW_FUSION", "no", one_by_one, left);
+    // Another program, whatever its name.
+    try_it("stage-drop", "PROGRAM", "/usr/bin/pepsi-stage-discard", one_by_one, left);
+    // This one needs the body.
+    try_it("stage-init", "THEN_STAGE", "relay", one_by_one, "relay pending 1");
+}
+
 // Req: CLI4, R1, A1
 #[test]
 fn the_manual_form_takes_one_id_through_one_stage() {
     let mut db = database();
-    let config = config(&db).write();
+    let config = config(&db).set("pepsi", "ALLOW_FUSION", "no").write();
     let (good, spam) = (claimed(&mut db, "ann@x", "init"), claimed(&mut db, "spam@x", "init"));
     let run = worker(IF, &config, &format!("{good}\n"));
     assert_eq!((run.output.as_str(), run.code, run.log.as_str()), ("ready claims\n0\n", 0, ""));

@@ -50,6 +50,8 @@ impl Line {
                 .concat(),
             )
             .stage("end", "pepsi-stage-discard", wide)
+            // Both stages are to be passed by way of the queue.
+            .set("pepsi", "ALLOW_FUSION", "no")
             .set("pepsi-dispatch", "WORKER_IDLE_TIMEOUT", "1 s");
         let mut command = pepsi("pepsi-dispatch", &config.write());
         command.arg("serve").env("PEPSI_LOG", "warning");

@@ -6,14 +6,14 @@
 //! What a report means for messages is the machine's to say; reaping is the shell's.
 
 use super::machine::{Claim, Event, Exit, WorkerId};
+use crate::host::find_program;
 use crate::proto::line::{Lines, Output, encode_id, parse_output};
 use crate::{Level, log, sys};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 
 /// What is read of one worker in one turn: the capacity of a pipe, and room for the longest line.
@@ -30,9 +30,6 @@ const DESCRIPTORS: u32 = 6 + 10;
 
 /// `ID CLAIM\n` with two numbers of twenty characters.
 const LONGEST_ID: usize = 42;
-
-/// This binary as it is running, also after an upgrade has replaced the file.
-const OURSELVES: &str = "/proc/self/exe";
 
 /// What every worker of this dispatcher is started with.
 #[derive(Debug)]
@@ -141,27 +138,6 @@ fn is_handed_down(name: &OsStr) -> bool {
     // The last says that standard error, which workers share, is the journal: they prefix their lines too.
     let whole: [&[u8]; 5] = [b"PATH", b"HOME", b"LANG", b"TZ", b"JOURNAL_STREAM"];
     whole.contains(&name) || name.starts_with(b"PG") || name.starts_with(b"PEPSI_")
-}
-
-/// Requirement P6. A folder of PATH that is not absolute is skipped: it would depend on where we were started.
-fn find_program(program: &str, path: &OsStr) -> Option<PathBuf> {
-    if program.contains('/') {
-        return Some(PathBuf::from(program));
-    }
-    let found = std::env::split_paths(path)
-        .filter(|folder| folder.is_absolute())
-        .map(|folder| folder.join(program))
-        .find(|file| is_executable(file));
-    found.or_else(|| crate::is_builtin(program).then(|| PathBuf::from(OURSELVES)))
-}
-
-/// Whether `program` is there and may be executed, as far as its file tells.
-pub fn is_program(program: &str, path: &OsStr) -> bool {
-    find_program(program, path).is_some_and(|file| is_executable(&file))
-}
-
-fn is_executable(file: &Path) -> bool {
-    file.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 
 impl Child {
@@ -337,6 +313,8 @@ impl Child {
 
     fn parse(&mut self, bytes: &[u8], events: &mut Vec<Event>) {
         let pushed = self.lines.push(bytes);
+        // Where the first of its answers is among the events, and how many there are.
+        let mut burst: Option<(usize, u32)> = None;
         while let Some(line) = self.lines.next_line() {
             match parse_output(&line) {
                 Ok(Output::Ready { claims }) => {
@@ -348,10 +326,18 @@ impl Child {
                     {
                         self.note(Level::Warning, "a worker's report is dropped, its status counts", &why);
                     }
+                    let (first, answers) = burst.unwrap_or((events.len(), 0));
+                    burst = Some((first, answers.saturating_add(1)));
                     events.push(Event::Answer { worker: self.worker, status, report });
                 }
-                Err(error) => return self.give_up(error.0, events),
+                Err(error) => {
+                    self.give_up(error.0, events);
+                    break;
+                }
             }
+        }
+        if let Some((first, answers)) = burst.filter(|(_, answers)| *answers > 1) {
+            events.insert(first, Event::Burst { worker: self.worker, answers });
         }
         if let Err(error) = pushed {
             self.give_up(error.0, events);

@@ -3,9 +3,9 @@
 //! Invariants: what is handed to the machine is in microseconds and small enough that no sum of it overflows; every
 //! wrong value is reported with its file and line, not only the first; the overlay never changes what is read here.
 
-use super::child::is_program;
 use super::machine::{Micros, Settings, StageSpec};
 use crate::config;
+use crate::host::is_program;
 use crate::proto::conf::{Conf, ConfError, Section};
 use crate::proto::graph::Graph;
 use std::ops::RangeInclusive;

@@ -61,6 +61,8 @@ pub struct Stage {
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     pub stages: Vec<Stage>,
+    /// `[pepsi] ALLOW_FUSION`.
+    pub allow_fusion: bool,
     pub warnings: Vec<ConfError>,
 }
 
@@ -78,6 +80,10 @@ impl Graph {
     /// first.
     pub fn parse(conf: &Conf) -> Result<Graph, Vec<ConfError>> {
         let mut errors = Vec::new();
+        let allow_fusion = match conf.section("pepsi") {
+            Some(section) => kept(section.boolean("ALLOW_FUSION", true), &mut errors).unwrap_or(true),
+            None => true,
+        };
         let mut stages = BTreeMap::new();
         for section in conf.sections() {
             if let Some(name) = section.name().strip_prefix("stage-")
@@ -90,7 +96,7 @@ impl Graph {
             return Err(errors);
         }
         let warnings = warnings(conf, &stages);
-        Ok(Graph { stages: stages.into_values().collect(), warnings })
+        Ok(Graph { stages: stages.into_values().collect(), allow_fusion, warnings })
     }
     /// The stage of that name (lower case).
     pub fn stage(&self, name: &str) -> Option<&Stage> {

@@ -209,11 +209,16 @@ impl Lines {
 
     /// The next whole line without its newline.
     pub fn next_line(&mut self) -> Option<Vec<u8>> {
+        let line = self.peek_line()?.to_vec();
+        self.next += line.len() + 1;
+        Some(line)
+    }
+
+    /// The same, and it stays the next one.
+    pub fn peek_line(&self) -> Option<&[u8]> {
         let whole = &self.buffer[self.next..self.partial];
         let end = whole.iter().position(|byte| *byte == b'\n')?;
-        let line = whole[..end].to_vec();
-        self.next += end + 1;
-        Some(line)
+        Some(&whole[..end])
     }
 
     /// Whether an unfinished line is held.

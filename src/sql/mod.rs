@@ -3,6 +3,7 @@
 //! Every statement is a file of its own (`*.sql`), runs as one transaction of its own, READ COMMITTED, and is prepared
 //! once per connection. Statements name everything with its schema; the session's search_path holds pg_catalog alone.
 
+pub mod batch;
 pub mod claim;
 mod clean;
 mod connect;

@@ -62,6 +62,9 @@ pub struct Content {
     pub headers: Option<Vec<u8>>,
     /// A fresh workqueue_body row for this message alone (copy on write).
     pub body: Option<Option<Vec<u8>>>,
+    /// The stage that the row has come to in the same pass, and where it then is paused, fails or stays. On the way there what
+    /// was recorded of failures is removed.
+    pub stage: Option<String>,
 }
 
 impl Content {
@@ -81,6 +84,8 @@ pub enum Move {
     Fail,
     /// The row is deleted (its body with it when it was the last).
     Finish,
+    /// It stays running, at the stage that the content names.
+    Stay,
 }
 
 impl Db {
@@ -123,6 +128,7 @@ impl Db {
                 self.rewrite(id, claim, content, &merge, ("paused", None, pause_us))?
             }
             Move::Fail => self.rewrite(id, claim, content, &merge, ("failed", None, None))?,
+            Move::Stay => self.rewrite(id, claim, content, &merge, ("running", None, None))?,
         };
         Ok(changed > 0)
     }
@@ -136,8 +142,9 @@ impl Db {
         merge: &Value,
         to: (&str, Option<&str>, Option<i64>),
     ) -> Result<u64, Error> {
-        let Content { mail_from, rcpt_to, header_from, subject, headers, body } = content;
+        let Content { mail_from, rcpt_to, header_from, subject, headers, body, stage: at } = content;
         let (status, stage, pause_us) = to;
+        let stage = stage.or(at.as_deref());
         self.execute(
             &REWRITE,
             &[
@@ -166,7 +173,7 @@ fn text(value: &Option<Option<String>>) -> Option<std::borrow::Cow<'_, str>> {
     value.as_ref().and_then(Option::as_deref).map(clean::text)
 }
 
-fn read(id: i64, row: &postgres::Row) -> Row {
+pub(super) fn read(id: i64, row: &postgres::Row) -> Row {
     Row {
         id,
         claim: row.get("claims"),

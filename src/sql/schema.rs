@@ -32,7 +32,7 @@ const FUNCTIONS: &[File] = &[
     File {
         name: "fair",
         text: include_str!("schema/fair.sql"),
-        checksum: "962919ef10e8bbb0ea862a032c507e20f4fba46615b897420e89953603bebc22",
+        checksum: "3f070235bcdec00e2aa92bcac5c95e49b1e80590b6ac70c85122222d7ec7aa58",
     },
 ];
 

@@ -7,9 +7,11 @@
 use super::context::{Outcome, Route};
 use super::error::{Kept, StageError};
 use crate::proto::text;
+use crate::sql::batch::Write;
+use crate::sql::queue::Held;
 use crate::sql::row::{Load, Move, Row};
 use crate::sql::{Db, Error};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -27,6 +29,10 @@ pub trait Store {
     fn load(&mut self, id: i64, load: Load) -> Result<Option<Row>, Error>;
     /// False when the claim is gone; then nothing was written.
     fn commit(&mut self, head: &Head, outcome: &Outcome) -> Result<bool, Error>;
+    /// Metadata of several rows, in any order, without those that are not there.
+    fn load_batch(&mut self, ids: &[i64]) -> Result<Vec<Row>, Error>;
+    /// Outcomes of different rows, each as `commit` does it.
+    fn commit_batch(&mut self, outcomes: &[(&Head, &Outcome)]) -> Vec<Result<bool, Error>>;
 }
 
 impl Store for Db {
@@ -36,6 +42,18 @@ impl Store for Db {
 
     fn commit(&mut self, head: &Head, outcome: &Outcome) -> Result<bool, Error> {
         Db::commit(self, head.id, head.claim, &outcome.content, &outcome.merge, &outcome.to)
+    }
+
+    fn load_batch(&mut self, ids: &[i64]) -> Result<Vec<Row>, Error> {
+        Db::load_batch(self, ids)
+    }
+
+    fn commit_batch(&mut self, outcomes: &[(&Head, &Outcome)]) -> Vec<Result<bool, Error>> {
+        let writes: Vec<Write<'_>> = outcomes
+            .iter()
+            .map(|&(head, Outcome { content, merge, to })| Write { row: head.held(), content, merge, to })
+            .collect();
+        Db::commit_batch(self, &writes)
     }
 }
 
@@ -56,8 +74,17 @@ pub struct Head {
 }
 
 impl Head {
+    /// The same message at the next stage of its pass, where `state` is what it has.
+    pub fn moved(self, state: &Map<String, Value>, route: Rc<Route>) -> Head {
+        Head { failures: failures(state.get("temporary_failures")), route, ..self }
+    }
+
+    fn held(&self) -> Held {
+        Held { id: self.id, claim: self.claim }
+    }
+
     pub fn new(row: &Row, route: Rc<Route>) -> Head {
-        let failures = row.state.get("temporary_failures").and_then(Value::as_u64).unwrap_or(0);
+        let failures = failures(row.state.get("temporary_failures"));
         let age_us = row.now_us.saturating_sub(row.received_at_us);
         let age = Duration::from_micros(u64::try_from(age_us).unwrap_or(0));
         let to = match row.rcpt_to.as_slice() {
@@ -67,6 +94,10 @@ impl Head {
         };
         Head { id: row.id, claim: row.claim, route, from: format!("<{}>", row.mail_from), to, failures, age }
     }
+}
+
+fn failures(recorded: Option<&Value>) -> u64 {
+    recorded.and_then(Value::as_u64).unwrap_or(0)
 }
 
 /// What becomes of a message whose stage returned `error`.
@@ -109,7 +140,7 @@ fn retry_pause(failures: u64, id: i64) -> Duration {
 /// The status line for a message that went that way (E1, R3): what ends in `failed` is not 0.
 pub fn status(to: &Move) -> u8 {
     match to {
-        Move::Advance { .. } | Move::Pause { .. } | Move::Finish => 0,
+        Move::Advance { .. } | Move::Pause { .. } | Move::Finish | Move::Stay => 0,
         Move::Fail => 1,
     }
 }

@@ -38,16 +38,51 @@ pub struct Outcome {
 /// A concluded message. Made by the terminals of `Context` alone.
 #[must_use]
 #[derive(Debug)]
-pub struct Done(Outcome);
+pub struct Done {
+    message: Context,
+    to: Move,
+}
 
 impl Done {
     pub fn into_outcome(self) -> Outcome {
-        self.0
+        self.message.into_outcome(self.to)
+    }
+
+    /// The stage that it goes on to; None where it ends, waits or fails.
+    pub fn next_stage(&self) -> Option<&str> {
+        match &self.to {
+            Move::Advance { stage } => Some(stage),
+            Move::Pause { .. } | Move::Fail | Move::Finish | Move::Stay => None,
+        }
+    }
+
+    /// The message as its stage has left it.
+    pub fn message(&self) -> &Context {
+        &self.message
+    }
+
+    /// The message at the stage of `route` as if it had been written and loaded again (U1): what is recorded of failures at
+    /// the last stage is gone, unless that stage has just written it.
+    pub fn go_on(self, route: Rc<Route>) -> Context {
+        let mut message = self.message;
+        for key in FAILURES {
+            message.passed.remove(key);
+            if !message.merge.contains_key(key) {
+                message.state.remove(key);
+            }
+        }
+        message.passed.append(&mut message.merge);
+        message.has_moved = true;
+        message.route = route;
+        message
     }
 }
 
+/// What is recorded of failures at one stage (E2).
+const FAILURES: [&str; 3] = ["strikes", "temporary_failures", "last_error"];
+
 /// Which columns a setter changed.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Touched {
     mail_from: bool,
     rcpt_to: bool,
@@ -65,6 +100,10 @@ pub struct Context {
     route: Rc<Route>,
     touched: Touched,
     merge: Map<String, Value>,
+    /// What earlier stages of the same pass have merged.
+    passed: Map<String, Value>,
+    /// It has come here from another stage in the same pass; nothing of that is written yet.
+    has_moved: bool,
 }
 
 /// What can be read.
@@ -77,7 +116,8 @@ impl Context {
                 Map::new()
             }
         };
-        Context { row, state, loaded, route, touched: Touched::default(), merge: Map::new() }
+        let (merge, passed, touched) = (Map::new(), Map::new(), Touched::default());
+        Context { row, state, loaded, route, touched, merge, passed, has_moved: false }
     }
 
     pub fn id(&self) -> i64 {
@@ -127,6 +167,22 @@ impl Context {
     /// Where a message goes that cannot go on; never this stage itself.
     pub fn bounce_stage(&self) -> Option<&str> {
         self.route.bounce.as_deref()
+    }
+
+    /// Whether it has come here from another stage in the same pass.
+    pub fn has_moved(&self) -> bool {
+        self.has_moved
+    }
+
+    /// Whether the database would take its envelope: text there holds no NUL.
+    pub fn is_storable(&self) -> bool {
+        let texts = std::iter::once(&self.row.mail_from).chain(&self.row.rcpt_to);
+        texts.into_iter().all(|text| !text.contains('\0'))
+    }
+
+    /// Which of its large columns are here.
+    pub fn loaded(&self) -> Load {
+        self.loaded
     }
 
     /// The header block; an error when the stage did not declare `Load::Headers`.
@@ -287,12 +343,36 @@ impl Context {
         error.keeping(Kept { content, merge })
     }
 
+    /// What of it is to be written, by whichever stage of this pass: what is kept where the next one fails (U3).
+    pub fn carried(&self) -> Kept {
+        let Context { row, touched, merge, passed, route, has_moved, .. } = self;
+        let content = Content {
+            mail_from: touched.mail_from.then(|| row.mail_from.clone()),
+            rcpt_to: touched.rcpt_to.then(|| row.rcpt_to.clone()),
+            header_from: touched.headers.then(|| row.header_from.clone()),
+            subject: touched.headers.then(|| row.subject.clone()),
+            headers: row.headers.clone().filter(|_| touched.headers),
+            body: touched.body.then(|| row.body.clone()),
+            stage: has_moved.then(|| route.stage.clone()),
+        };
+        Kept { content, merge: laid_over(passed.clone(), merge.clone()) }
+    }
+
     fn conclude(self, to: Move) -> Done {
-        Done(self.into_outcome(to))
+        Done { message: self, to }
     }
 
     fn into_outcome(self, to: Move) -> Outcome {
-        let Context { row, touched, merge, .. } = self;
+        let Context { row, touched, merge, mut passed, route, has_moved, .. } = self;
+        let stays = match &to {
+            Move::Pause { .. } | Move::Fail | Move::Stay => true,
+            Move::Advance { .. } => {
+                // As if the move to this stage had been written: this one leaves nothing of it.
+                FAILURES.iter().for_each(|key| drop(passed.remove(*key)));
+                false
+            }
+            Move::Finish => false,
+        };
         let content = Content {
             mail_from: touched.mail_from.then_some(row.mail_from),
             rcpt_to: touched.rcpt_to.then_some(row.rcpt_to),
@@ -300,9 +380,15 @@ impl Context {
             subject: touched.headers.then_some(row.subject),
             headers: if touched.headers { row.headers } else { None },
             body: touched.body.then_some(row.body),
+            stage: (has_moved && stays).then(|| route.stage.clone()),
         };
-        Outcome { content, merge: Value::Object(merge), to }
+        Outcome { content, merge: laid_over(passed, merge), to }
     }
+}
+
+fn laid_over(mut under: Map<String, Value>, mut over: Map<String, Value>) -> Value {
+    under.append(&mut over);
+    Value::Object(under)
 }
 
 #[cfg(test)]

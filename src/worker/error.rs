@@ -46,6 +46,11 @@ impl StageError {
         StageError { kept: Some(Box::new(kept)), ..self }
     }
 
+    /// The same where the stage has not said what is to be kept.
+    pub fn or_keeping(self, kept: Kept) -> StageError {
+        if self.kept.is_some() { self } else { self.keeping(kept) }
+    }
+
     /// What is to be kept, if only nothing.
     pub fn into_kept(self) -> Kept {
         self.kept.map_or_else(|| Kept { content: Content::default(), merge: json!({}) }, |kept| *kept)

@@ -11,8 +11,9 @@ pub mod error;
 mod fixture;
 pub mod runtime;
 pub mod stage;
+mod successors;
 
-use crate::proto::conf::{Conf, ConfError};
+use crate::proto::conf::{Conf, ConfError, Section};
 use crate::proto::graph::{self, COMMON_OPTIONS, Graph};
 use crate::sql::{Db, Error, Purpose};
 use crate::{Invocation, Level, config, exit, fail, host, log};
@@ -22,6 +23,7 @@ use stage::Kind;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
+use successors::Successors;
 
 /// `pepsi-stage-NAME [-c FILE] worker`: reads ids until standard input ends; returns the exit code.
 pub fn main(call: &Invocation) -> u8 {
@@ -101,8 +103,19 @@ fn start(kind: &'static Kind, mut conf: Conf) -> Result<u8, Refusal> {
         Some(section) => format!("the PROGRAM of its stage is {}", section.program),
         None => format!("there is no section [stage-{stage}]"),
     };
-    let mut worker =
-        Worker { load: kind.load, served, not_served: &not_served, connect: &mut connect, store: Some(db) };
+    let limits = graph.stages.iter().filter(|stage| served.contains_key(&stage.name));
+    let batch = limits.map(|stage| stage.queue_limit as usize).max().unwrap_or(1);
+    let store = Some(db);
+    let successors = Successors::new(&conf, &graph);
+    let mut worker = Worker {
+        load: kind.load,
+        batch,
+        served,
+        successor: &|stage| successors.find(stage),
+        not_served: &not_served,
+        connect: &mut connect,
+        store,
+    };
     Ok(worker.serve(&mut std::io::stdin().lock(), &mut std::io::stdout().lock()))
 }
 
@@ -117,7 +130,7 @@ fn serve_sections(
     conf: &Conf,
     graph: &Graph,
     only: Option<&str>,
-) -> Result<BTreeMap<String, Served>, Refusal> {
+) -> Result<BTreeMap<String, Rc<Served>>, Refusal> {
     let refuse = |cause: String| Refusal { code: exit::CONFIG, causes: vec![cause] };
     let mut errors = Vec::new();
     let mut served = BTreeMap::new();
@@ -131,7 +144,7 @@ fn serve_sections(
         }
         match check(kind, conf, section) {
             Ok(stage) => {
-                served.insert(section.name.clone(), stage);
+                served.insert(section.name.clone(), Rc::new(stage));
             }
             Err(error) => errors.push(error),
         }
@@ -147,26 +160,34 @@ fn serve_sections(
     }
 }
 
+/// A section as a stage; warns of what may be a mistake in it.
 fn check(kind: &Kind, conf: &Conf, stage: &graph::Stage) -> Result<Served, ConfError> {
-    let name = format!("stage-{}", stage.name);
-    // The graph was read from this configuration.
-    let section = conf.section(&name).expect("a stage without its section");
+    let section = section_of(conf, stage);
     let known: Vec<&str> = COMMON_OPTIONS.iter().chain(kind.options).copied().collect();
     for unknown in section.unknown(&known) {
         log(Level::Warning, &stage.name, &unknown.to_string(), &[]);
     }
-    // A stage that bounced to itself would be handed the message again at once, for ever.
-    let bounce = stage.bounce.clone().filter(|bounce| *bounce != stage.name);
-    if bounce != stage.bounce {
+    if stage.bounce.as_ref() == Some(&stage.name) {
         let warning = section.error("BOUNCE_STAGE", "is this stage itself, and counts as none");
         log(Level::Warning, &stage.name, &warning.to_string(), &[]);
     }
+    build(kind, conf, stage)
+}
+
+fn section_of<'a>(conf: &'a Conf, stage: &graph::Stage) -> Section<'a> {
+    // The graph was read from this configuration.
+    conf.section(&format!("stage-{}", stage.name)).expect("a stage without its section")
+}
+
+fn build(kind: &Kind, conf: &Conf, stage: &graph::Stage) -> Result<Served, ConfError> {
     let route = Route {
         stage: stage.name.clone(),
         next: stage.next.clone(),
-        bounce,
+        // A stage that bounced to itself would be handed the message again at once, for ever.
+        bounce: stage.bounce.clone().filter(|bounce| *bounce != stage.name),
         max_lifetime: stage.max_lifetime,
         host: host::hostname(),
     };
-    Ok(Served { stage: (kind.check)(&section)?, route: Rc::new(route) })
+    let served = (kind.check)(&section_of(conf, stage))?;
+    Ok(Served { stage: served, route: Rc::new(route), load: kind.load })
 }

@@ -1,7 +1,8 @@
-//! The worker's loop: an id in, one load, the stage, one write, one status line out; then the next id.
+//! The worker's loop: an id in, one load, the stage, one write, one status line out; then the next id. A stage that needs no
+//! more than metadata takes as many ids at once as have come (`batch`).
 //!
-//! Invariants: a status line is written, unbuffered, before the next id's row is loaded (P8). Every write is fenced by the
-//! claim that the id came with (D4). An id is either answered, or the worker ends with all that it has not answered: with
+//! Invariants: a status line is written, unbuffered, before the next id's row, or the next batch, is loaded (P8). Every write
+//! is fenced by the claim that the id came with (D4). An id is either answered, or the worker ends with all that it has not answered: with
 //! 74 or 75 the dispatcher puts these rows off without blame, with any other code it takes the first of them for the
 //! culprit. So no error of the database can leave a row running, and a panic is blamed on the message it came from (S6).
 
@@ -16,20 +17,25 @@ use crate::{Level, exit, log};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::{BufRead, ErrorKind, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::time::Instant;
 
 /// One section that this worker serves.
 pub struct Served {
     pub stage: Box<dyn Stage>,
     pub route: Rc<Route>,
+    pub load: Load,
 }
 
 /// What the loop needs besides its input and output.
 pub struct Worker<'a, S: Store> {
     pub load: Load,
+    /// At most so many ids at once, where metadata is all that is loaded.
+    pub batch: usize,
     /// By stage name.
-    pub served: BTreeMap<String, Served>,
+    pub served: BTreeMap<String, Rc<Served>>,
+    /// The stage of that name, where a message may go on to it in the same pass (U1).
+    pub successor: &'a dyn Fn(&str) -> Option<Rc<Served>>,
     /// Why a stage that is not served is not, as a clause.
     pub not_served: &'a dyn Fn(&str) -> String,
     pub connect: &'a mut dyn FnMut() -> Result<S, Error>,
@@ -46,14 +52,37 @@ struct Asked {
 
 /// What an id ends in.
 enum Step {
-    /// The status line's number.
-    Answer(u8),
+    /// The status line's number, and the stages of the same pass with their microseconds.
+    Answer(u8, Report),
     /// The worker ends with this code, the id unanswered.
     Leave(u8),
 }
 
+type Report = Vec<(String, u64)>;
+
+/// What a stage came to, not yet written.
+struct Work {
+    asked: Asked,
+    head: Head,
+    outcome: Outcome,
+    /// It is what the stage concluded, not what follows from an error.
+    is_done: bool,
+    /// The stages behind the first one of this pass.
+    report: Report,
+}
+
+impl Work {
+    fn new(asked: Asked, head: Head, result: Result<Done, StageError>) -> Work {
+        let (outcome, is_done) = match result {
+            Ok(done) => (done.into_outcome(), true),
+            Err(error) => (blame(error, &head), false),
+        };
+        Work { asked, head, outcome, is_done, report: Vec::new() }
+    }
+}
+
 /// A row to work on, or what its id ends in.
-type Loaded<'s> = Result<(Row, &'s Served), Step>;
+type Loaded = Result<(Row, Rc<Served>), Step>;
 
 impl<S: Store> Worker<'_, S> {
     /// Serves until the input ends. The exit code: 0 when all was answered 0, else the last other status, so that
@@ -70,16 +99,21 @@ impl<S: Store> Worker<'_, S> {
                 Ok(false) => break,
                 Err(code) => return code,
             }
-            while let Some(line) = lines.next_line() {
-                let status = match self.handle(&line) {
-                    Step::Answer(status) => status,
-                    Step::Leave(code) => return code,
-                };
-                if let Err(code) = say(output, &line::encode_status(status, &[])) {
+            loop {
+                let asked = take(&mut lines, if self.load == Load::Metadata { self.batch } else { 1 });
+                if asked.is_empty() {
+                    break;
+                }
+                let (answers, leave) = self.handle_all(&asked);
+                let lines: String =
+                    answers.iter().map(|(status, report)| line::encode_status(*status, report)).collect();
+                if let Err(code) = say(output, &lines) {
                     return code;
                 }
-                if status != exit::OK {
-                    last = status;
+                let statuses = answers.into_iter().map(|(status, _)| status);
+                last = statuses.rev().find(|status| *status != exit::OK).unwrap_or(last);
+                if let Some(code) = leave {
+                    return code;
                 }
             }
         }
@@ -91,40 +125,45 @@ impl<S: Store> Worker<'_, S> {
         last
     }
 
-    fn handle(&mut self, line: &[u8]) -> Step {
-        let asked = match line::parse_id(line) {
-            Ok((id, claim)) => Asked { id, claim },
-            Err(error) => {
-                log(Level::Error, "", "not an id", &[("reason", &error.0)]);
-                return Step::Answer(exit::FAILURE);
-            }
+    /// The answers for the ids in front, and the code to leave with if that was not all of them.
+    fn handle_all(&mut self, asked: &[Option<Asked>]) -> (Vec<(u8, Report)>, Option<u8>) {
+        let steps = match asked {
+            [one] => vec![one.map_or(plain(exit::FAILURE), |asked| self.handle(asked))],
+            all => self.handle_batch(all),
         };
+        let mut answers = Vec::new();
+        for step in steps {
+            match step {
+                Step::Answer(status, report) => answers.push((status, report)),
+                Step::Leave(code) => return (answers, Some(code)),
+            }
+        }
+        (answers, None)
+    }
+
+    fn handle(&mut self, asked: Asked) -> Step {
         let row = match self.load(asked) {
             Ok(row) => row,
             Err(step) => return step,
         };
-        let (row, served) = match self.admit(asked, row) {
-            Ok(admitted) => admitted,
-            Err(step) => return step,
-        };
+        match self.work(asked, row) {
+            Ok(work) => self.conclude(work),
+            Err(step) => step,
+        }
+    }
+
+    /// The stage's work on what was loaded for `asked`.
+    fn work(&self, asked: Asked, row: Option<Row>) -> Result<Work, Step> {
+        let (row, served) = self.admit(asked, row)?;
         let head = Head::new(&row, Rc::clone(&served.route));
         if row.state.is_null() {
             let error = StageError::host(
                 "the row's state cannot be read: it is nested too deep, or holds too large a number",
             );
-            return self.conclude(asked, &head, Err(error.permanent()));
+            return Ok(Work::new(asked, head, Err(error.permanent())));
         }
         let context = Context::new(row, self.load, Rc::clone(&served.route));
-        // The stage is not run again after a panic, and the process ends with the unwinding.
-        let run = catch_unwind(AssertUnwindSafe(|| served.stage.run(context)));
-        match run {
-            Ok(result) => self.conclude(asked, &head, result),
-            Err(_) => {
-                // Its text and place are in the line before, from the panic hook.
-                log(Level::Error, &head.route.stage, "the stage panicked", &[("id", &head.id)]);
-                Step::Leave(exit::SOFTWARE)
-            }
-        }
+        self.pass(asked, head, served, context)
     }
 
     /// The row, with the connection made anew once: a database that was restarted while this worker was idle costs nothing.
@@ -160,17 +199,18 @@ impl<S: Store> Worker<'_, S> {
         match self.admit(asked, row) {
             Ok((row, served)) => {
                 let head = Head::new(&row, Rc::clone(&served.route));
-                self.conclude(asked, &head, Err(StageError::host(format!("cannot load the message: {text}"))))
+                let error = StageError::host(format!("cannot load the message: {text}"));
+                self.conclude(Work::new(asked, head, Err(error)))
             }
             Err(step) => step,
         }
     }
 
     /// Whether the row is the one that was asked for, is running, and is at a stage of this worker's.
-    fn admit(&self, asked: Asked, row: Option<Row>) -> Loaded<'_> {
+    fn admit(&self, asked: Asked, row: Option<Row>) -> Loaded {
         let refuse = |stage: &str, reason: &str| {
             log(Level::Error, stage, "not handled", &[("id", &asked.id), ("reason", &reason)]);
-            Err(Step::Answer(exit::FAILURE))
+            Err(plain(exit::FAILURE))
         };
         let Some(row) = row else {
             return match asked.claim {
@@ -191,25 +231,34 @@ impl<S: Store> Worker<'_, S> {
             None => {}
         }
         match self.served.get(&row.stage) {
-            Some(served) => Ok((row, served)),
+            Some(served) => Ok((row, Rc::clone(served))),
             None => refuse(&row.stage, &(self.not_served)(&row.stage)),
         }
     }
 
     /// Writes what the stage came to.
-    fn conclude(&mut self, asked: Asked, head: &Head, result: Result<Done, StageError>) -> Step {
-        let (outcome, is_done) = match result {
-            Ok(done) => (done.into_outcome(), true),
-            Err(error) => (blame(error, head), false),
-        };
-        match self.write(head, &outcome) {
+    fn conclude(&mut self, work: Work) -> Step {
+        let written = self.write(&work.head, &work.outcome);
+        self.concluded(work, written)
+    }
+
+    /// It was written, or was not.
+    fn concluded(&mut self, work: Work, written: Result<bool, Error>) -> Step {
+        let Work { asked, head, outcome, is_done, report } = work;
+        if outcome.to == Move::Stay {
+            // It panicked, and is the first that is not answered: whatever became of the write, nothing is run again.
+            return Step::Leave(exit::SOFTWARE);
+        }
+        match written {
+            // For what one of several stages wanted to write: alone, each is told for itself.
+            Err(Error::Refused(_) | Error::Setup(_)) if !report.is_empty() => self.handle_unfused(asked),
             // Refused for what the stage wanted to write: that it is put off can still be written.
             Err(Error::Refused(text) | Error::Setup(text)) if is_done => {
-                let outcome = blame(StageError::host(format!("cannot write the outcome: {text}")), head);
-                let written = self.write(head, &outcome);
-                self.answer(asked, head, &outcome, written)
+                let outcome = blame(StageError::host(format!("cannot write the outcome: {text}")), &head);
+                let written = self.write(&head, &outcome);
+                self.answer(asked, &head, &outcome, report, written)
             }
-            written => self.answer(asked, head, &outcome, written),
+            written => self.answer(asked, &head, &outcome, report, written),
         }
     }
 
@@ -220,7 +269,14 @@ impl<S: Store> Worker<'_, S> {
         }
     }
 
-    fn answer(&mut self, asked: Asked, head: &Head, outcome: &Outcome, written: Result<bool, Error>) -> Step {
+    fn answer(
+        &mut self,
+        asked: Asked,
+        head: &Head,
+        outcome: &Outcome,
+        report: Report,
+        written: Result<bool, Error>,
+    ) -> Step {
         match written {
             Ok(true) => {
                 // The one line a message that went well leaves in the log of an ordinary day is its end.
@@ -228,7 +284,7 @@ impl<S: Store> Worker<'_, S> {
                 let pairs: [(&str, &dyn Display); 3] =
                     [("id", &head.id), ("from", &head.from), ("to", &head.to)];
                 log(level, &head.route.stage, way(&outcome.to), &pairs);
-                Step::Answer(status(&outcome.to))
+                Step::Answer(status(&outcome.to), report)
             }
             Ok(false) => gone(asked, &head.route.stage),
             Err(error) => self.defer(asked, &head.route.stage, &error),
@@ -242,12 +298,10 @@ impl<S: Store> Worker<'_, S> {
         match error {
             Error::Lost(_) => {
                 self.store = None;
-                Step::Answer(exit::IO)
+                plain(exit::IO)
             }
-            Error::Overloaded(_) => Step::Answer(exit::TEMPORARY),
-            Error::Conflict(_) | Error::Refused(_) | Error::Setup(_) | Error::Schema(_) => {
-                Step::Answer(exit::IO)
-            }
+            Error::Overloaded(_) => plain(exit::TEMPORARY),
+            Error::Conflict(_) | Error::Refused(_) | Error::Setup(_) | Error::Schema(_) => plain(exit::IO),
         }
     }
 }
@@ -259,7 +313,7 @@ fn blame(error: StageError, head: &Head) -> Outcome {
     let (level, message, after) = match &outcome.to {
         Move::Pause { pause_us } => (Level::Warning, "put off after an error", Some(pause_us / 1_000_000)),
         Move::Advance { .. } => (Level::Warning, "given up after an error", None),
-        Move::Fail | Move::Finish => (Level::Error, "failed", None),
+        Move::Fail | Move::Finish | Move::Stay => (Level::Error, "failed", None),
     };
     let after = after.map_or_else(String::new, |seconds| format!("{seconds} s"));
     let pairs: [(&str, &dyn Display); 3] = [("id", &head.id), ("error", &text), ("retry_in", &after)];
@@ -267,10 +321,15 @@ fn blame(error: StageError, head: &Head) -> Outcome {
     outcome
 }
 
+/// Of one stage, or of none.
+fn plain(status: u8) -> Step {
+    Step::Answer(status, Vec::new())
+}
+
 /// The claim moved on: whoever holds the row now answers for it.
 fn gone(asked: Asked, stage: &str) -> Step {
     log(Level::Warning, stage, "the claim is gone; nothing was changed", &[("id", &asked.id)]);
-    Step::Answer(if asked.claim.is_some() { exit::OK } else { exit::FAILURE })
+    plain(if asked.claim.is_some() { exit::OK } else { exit::FAILURE })
 }
 
 /// The ids that wait go with this one: waiting for the database once for each would only take longer.
@@ -291,7 +350,32 @@ fn way(to: &Move) -> &'static str {
         Move::Pause { .. } => "paused",
         Move::Fail => "failed",
         Move::Finish => "finished",
+        Move::Stay => "moved on",
     }
+}
+
+/// The next ids that have come, at most so many and none twice; None for a line that is none.
+fn take(lines: &mut Lines, most: usize) -> Vec<Option<Asked>> {
+    let mut taken: Vec<Option<Asked>> = Vec::new();
+    while taken.len() < most {
+        let Some(line) = lines.peek_line() else { break };
+        let asked = match line::parse_id(line) {
+            Ok((id, claim)) => Some(Asked { id, claim }),
+            Err(error) => {
+                log(Level::Error, "", "not an id", &[("reason", &error.0)]);
+                None
+            }
+        };
+        let is_there =
+            |one: &Option<Asked>| one.is_some_and(|one| asked.is_some_and(|asked| asked.id == one.id));
+        // The second time it is what the first has made of it.
+        if taken.iter().any(is_there) {
+            break;
+        }
+        lines.next_line();
+        taken.push(asked);
+    }
+    taken
 }
 
 /// Takes in what there is, waiting for the first of it. False at the end; the error is an exit code.
@@ -323,6 +407,15 @@ fn say(output: &mut impl Write, line: &str) -> Result<(), u8> {
     })
 }
 
+/// For the time that a stage takes.
+fn clock() -> Instant {
+    Instant::now()
+}
+
+#[path = "batch.rs"]
+mod batch;
+#[path = "fusion.rs"]
+mod fusion;
 #[cfg(test)]
 #[path = "runtime_tests.rs"]
 mod tests;

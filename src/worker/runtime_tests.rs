@@ -45,6 +45,28 @@ impl Store for Table<'_> {
         world.done.push(if is_ours { entry } else { format!("gone {entry}") });
         Ok(is_ours)
     }
+
+    fn load_batch(&mut self, ids: &[i64]) -> Result<Vec<Row>, Error> {
+        let mut world = self.0.borrow_mut();
+        world.done.push(format!("load {ids:?}"));
+        match next(&mut world.loads) {
+            Some(error) => Err(error),
+            // In another order than was asked.
+            None => Ok(ids.iter().rev().filter_map(|id| world.rows.get(id).cloned()).collect()),
+        }
+    }
+
+    fn commit_batch(&mut self, outcomes: &[(&Head, &Outcome)]) -> Vec<Result<bool, Error>> {
+        let mut world = self.0.borrow_mut();
+        let ids: Vec<i64> = outcomes.iter().map(|(head, _)| head.id).collect();
+        if let Some(error) = next(&mut world.commits) {
+            world.done.push(format!("refused commit {ids:?}"));
+            return vec![Err(error); outcomes.len()];
+        }
+        world.done.push(format!("commit {ids:?}"));
+        let is_ours = |head: &Head| world.rows.get(&head.id).is_some_and(|row| row.claim == head.claim);
+        outcomes.iter().map(|(head, _)| Ok(is_ours(head))).collect()
+    }
 }
 
 /// Does what the message's subject says.
@@ -79,15 +101,29 @@ fn serve(world: &RefCell<World>, input: &str) -> (String, u8) {
     (output.strip_prefix("ready claims\n").unwrap().replace('\n', " "), code)
 }
 
-fn serve_into(world: &RefCell<World>, mut input: &[u8], output: &mut impl Write) -> u8 {
+fn serve_into(world: &RefCell<World>, input: &[u8], output: &mut impl Write) -> u8 {
+    serve_loading(world, Load::Full, input, output)
+}
+
+/// A stage of metadata, three ids at once; the output behind `ready claims`, and the exit code.
+fn serve_batch(world: &RefCell<World>, input: &str) -> (String, u8) {
+    let mut output = Vec::new();
+    let code = serve_loading(world, Load::Metadata, input.as_bytes(), &mut output);
+    let output = String::from_utf8(output).unwrap();
+    (output.strip_prefix("ready claims\n").unwrap().replace('\n', " "), code)
+}
+
+fn serve_loading(world: &RefCell<World>, load: Load, mut input: &[u8], output: &mut impl Write) -> u8 {
     let mut connect = || match next(&mut world.borrow_mut().connects) {
         Some(error) => Err(error),
         None => Ok(Table(world)),
     };
     let route = Rc::new(fixture::route("relay"));
     Worker {
-        load: Load::Full,
-        served: BTreeMap::from([("relay".into(), Served { stage: Box::new(Puppet), route })]),
+        load,
+        batch: 3,
+        served: BTreeMap::from([("relay".into(), Rc::new(Served { stage: Box::new(Puppet), route, load }))]),
+        successor: &|_| None,
         not_served: &|stage| format!("no {stage} here"),
         connect: &mut connect,
         store: Some(Table(world)),
@@ -158,7 +194,12 @@ fn a_claim_lost_while_the_stage_ran_is_0_with_a_claim_and_1_for_a_bare_id() {
     let route = Rc::new(fixture::route("relay"));
     Worker {
         load: Load::Full,
-        served: BTreeMap::from([("relay".into(), Served { stage: Box::new(Thief(world)), route })]),
+        batch: 1,
+        served: BTreeMap::from([(
+            "relay".into(),
+            Rc::new(Served { stage: Box::new(Thief(world)), route, load: Load::Full }),
+        )]),
+        successor: &|_| None,
         not_served: &|_| String::new(),
         connect: &mut || Ok(Table(world)),
         store: Some(Table(world)),
@@ -327,6 +368,67 @@ fn an_output_that_is_closed_ends_the_worker() {
     assert!(done(&world).is_empty());
 }
 
+// Req: B1
+#[test]
+fn what_has_come_is_loaded_and_written_at_once_and_answered_in_order() {
+    let world = world((1..=5).map(|id| row(id, if id == 2 { "fail" } else { "x" })).collect());
+    assert_eq!(serve_batch(&world, "1 3\n2 3\n3 3\n4 3\n5 3\n"), ("0 1 0 0 0 ".into(), 1));
+    assert_eq!(done(&world), ["load [1, 2, 3]", "commit [1, 2, 3]", "load [4, 5]", "commit [4, 5]"]);
+}
+
+// Req: B1, D4
+#[test]
+fn each_id_of_a_batch_is_told_for_itself() {
+    let paused = Row { status: "paused".into(), ..row(3, "x") };
+    let world = world(vec![row(1, "x"), row(2, "host"), paused, row(4, "x")]);
+    // No id, one that is not there, a bare one that does not run; a claim that is gone; the same once more.
+    assert_eq!(serve_batch(&world, "x\n9\n3\n1 2\n1 3\n2 3\n4 3\n4 3\n"), ("1 1 1 0 0 0 0 0 ".into(), 1));
+    let done = done(&world);
+    assert_eq!(done[..2], ["load [9, 3]", "commit []"]);
+    assert_eq!(done[2], "load 1 Metadata", "the same id twice is not of one batch");
+    assert_eq!(done[3..5], ["load [1, 2, 4]", "commit [1, 2, 4]"]);
+    assert_eq!(done[5], "load 4 Metadata");
+}
+
+// Req: B2
+#[test]
+fn a_row_that_spoils_a_statement_fails_alone() {
+    let world = world((1..=3).map(|id| row(id, "x")).collect());
+    world.borrow_mut().commits = vec![refused(), None, refused(), None, None];
+    assert_eq!(serve_batch(&world, "1 3\n2 3\n3 3\n"), ("0 0 0 ".into(), 0));
+    let written = done(&world);
+    assert_eq!(written[..3], ["load [1, 2, 3]", "refused commit [1, 2, 3]", "commit 1 3 Finish {}"]);
+    assert!(written[3].starts_with("refused commit 2 3 Finish"), "{written:?}");
+    assert!(written[4].starts_with("commit 2 3 Pause") && written[4].contains("23514"), "{written:?}");
+    assert_eq!(written[5..], ["commit 3 3 Finish {}"]);
+
+    world.borrow_mut().loads = vec![refused(), None, refused(), refused(), None];
+    assert_eq!(serve_batch(&world, "1 3\n2 3\n3 3\n"), ("0 74 0 ".into(), 74));
+    assert_eq!(done(&world)[..2], ["load [1, 2, 3]", "load 1 Metadata"]);
+}
+
+// Req: B2, L1, O1
+#[test]
+fn a_batch_that_met_no_database_is_put_off_whole() {
+    let rows = || world((1..=3).map(|id| row(id, "x")).collect());
+    let (input, overloaded) = ("1 3\n2 3\n3 3\n", Some(Error::Overloaded("slots".into())));
+    for (loads, commits, connects, answers) in [
+        (vec![lost()], vec![], vec![], ("0 0 0 ", 0)),
+        (vec![lost(), lost()], vec![], vec![], ("74 74 74 ", 74)),
+        (vec![lost()], vec![], vec![lost()], ("", 74)),
+        (vec![overloaded.clone()], vec![], vec![], ("75 75 75 ", 75)),
+        (vec![], vec![lost()], vec![], ("74 74 74 ", 74)),
+        (vec![], vec![overloaded], vec![], ("75 75 75 ", 75)),
+    ] {
+        let world = rows();
+        {
+            let mut world = world.borrow_mut();
+            (world.loads, world.commits, world.connects) = (loads, commits, connects);
+        }
+        assert_eq!(serve_batch(&world, input), (answers.0.to_owned(), answers.1));
+    }
+}
+
 const PANIC_CHILD: &str = "PEPSI_TEST_PANIC_CHILD";
 
 /// Not a test of its own: the process that `a_panic_is_blamed_on_its_message` starts, with a worker's real ends.
@@ -336,17 +438,28 @@ fn panic_child() {
         return;
     }
     let world = world(vec![row(1, "x"), row(2, "panic"), row(3, "x")]);
-    let code = serve_into(&world, b"1 3\n2 3\n3 3\n", &mut std::io::stdout());
+    let load = if std::env::var_os(PANIC_CHILD).is_some_and(|how| how == "batch") {
+        Load::Metadata
+    } else {
+        Load::Full
+    };
+    let code = serve_loading(&world, load, b"1 3\n2 3\n3 3\n", &mut std::io::stdout());
     std::process::exit(code.into());
 }
 
-// Req: S6
+// Req: S6, B2
 #[test]
 fn a_panic_is_blamed_on_its_message() {
+    for how in ["alone", "batch"] {
+        panics(how);
+    }
+}
+
+fn panics(how: &str) {
     let name = "worker::runtime::tests::panic_child";
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
-        .env(PANIC_CHILD, "1")
+        .env(PANIC_CHILD, how)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

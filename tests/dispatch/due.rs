@@ -40,7 +40,7 @@ fn mail_for_a_stage_without_a_section_is_reported_once_and_left_alone() {
     world.configure("pepsi-dispatch", "POLL_INTERVAL", "1 s");
     let lost = world.add("gone", 2);
     let dispatcher = world.serve();
-    let line = "2 messages wait at stage gone, which has no section";
+    let line = "stage gone has no section: nobody claims what waits there (messages: 2)";
     until("it is told", || dispatcher.log().contains(line));
     until("it is counted", || world.number("SELECT unserved FROM pepsi.dispatch_stats") == 2);
     for _ in 0..2 {

@@ -184,8 +184,8 @@ impl World {
                 if process.distrusted {
                     return true;
                 }
+                let spent = process.share(now);
                 let Some(head) = process.outstanding.pop_front() else {
-                    process.head_since = now;
                     if process.ghosts.pop_front().is_some() {
                         self.note("a ghost is answered");
                     } else {
@@ -193,9 +193,7 @@ impl World {
                     }
                     return true;
                 };
-                let spent = now - process.head_since;
                 let stage = process.stage;
-                process.head_since = now;
                 process.answered = true;
                 if *about == Some(head) {
                     self.told(id, head, steps);

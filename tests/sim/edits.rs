@@ -278,4 +278,10 @@ const OTHERS: &[Mutant] = &[
     mutant("a row that was paused is not heard of", "jobs.rs", "self.sweeps.heard(self.now, due_in)", "()"),
     mutant("vain sweeps are repeated at once", "sweep.rs", "self.not_before = now.saturating_add(GAP)", "()"),
     mutant("a refused sweep is forgotten", "sweep.rs", "self.at = Some(self.not_before)", "()"),
+    mutant(
+        "a locked row that a reconcile passed over is forgotten",
+        "jobs.rs",
+        "locked.into_iter().for_each(|row| self.requeue(row))",
+        "drop(locked)",
+    ),
 ];

@@ -93,8 +93,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "the clock of a head starts with the pipeline",
         "worker.rs",
-        "self.turned = now;\n        self.answered = true",
-        "self.answered = true",
+        "if self.burst > 1 { self.turned + share } else { now }",
+        "self.turned",
     ),
     mutant(
         "the next head is struck for the one that hung",
@@ -233,4 +233,6 @@ pub const MUTANTS: &[Mutant] = &[
         "PAUSE * Micros::from(strikes)",
         "PAUSE",
     ),
+    mutant("the first of a burst is charged all", "worker.rs", "u64::from(self.burst.max(1))", "1"),
+    mutant("a burst never ends", "worker.rs", "self.burst.saturating_sub(1)", "self.burst"),
 ];

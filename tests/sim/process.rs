@@ -100,6 +100,8 @@ pub struct Process {
     pub halt: Option<(Micros, Claim)>,
     pub halted: Option<Micros>,
     pub head_since: Micros,
+    /// So many answers of one burst are still to be heard.
+    pub burst: u32,
     pub born: Micros,
     pub known_ready: bool,
     pub answered: bool,
@@ -118,6 +120,15 @@ pub struct Process {
 
 impl Process {
     /// It broke the protocol: nothing that it says counts any more.
+    /// The share of the next answer in the time since the last one.
+    pub fn share(&mut self, now: Micros) -> Micros {
+        let left = Micros::from(self.burst.max(1));
+        let share = (now - self.head_since) / left;
+        self.head_since = if left == 1 { now } else { self.head_since + share };
+        self.burst = self.burst.saturating_sub(1);
+        share
+    }
+
     pub fn distrust(&mut self, now: Micros) {
         self.distrusted = true;
         self.broken_at.get_or_insert(now);
@@ -166,6 +177,7 @@ impl World {
             halt: None,
             halted: None,
             head_since: 0,
+            burst: 0,
             born: self.now,
             known_ready: false,
             answered: false,

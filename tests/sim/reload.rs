@@ -165,6 +165,28 @@ fn notifications_without_end_do_not_stop_all_claims() {
 }
 
 // Req: C2
+#[test]
+fn claims_wait_for_a_reload_but_not_for_one_that_is_put_off_long() {
+    let mut bench = Bench::one();
+    bench.configured.1 = true;
+    // The second comes while the first keeps it waiting; of many in a row the last is far off.
+    for (edits, first) in [(2, "Reread"), (8, "Claim")] {
+        bench.pass(200 * SECOND);
+        for _ in 1..edits {
+            bench.event(Event::ConfigChanged);
+            bench.pass(if edits == 2 { 200 * MILLI } else { 20 * SECOND });
+        }
+        bench.pass(if edits == 2 { 0 } else { 6 * SECOND });
+        bench.jobs.clear();
+        bench.event(Event::ConfigChanged);
+        bench.pending.push(row(edits, 0));
+        bench.event(Event::Notified);
+        bench.pass(SECOND);
+        assert_eq!(bench.job_names().first(), Some(&first), "{edits} edits");
+    }
+}
+
+// Req: C2
 // Req: C4
 #[test]
 fn notifications_without_end_leave_a_slow_worker_its_time() {

@@ -10,6 +10,7 @@ pub const MET: &[&str] = &[
     "a time of refusal",
     "a withdrawal fails",
     "a worker is stopped",
+    "burst",
     "crash of the dispatcher",
     "end: crash",
     "end: database lost",

@@ -262,7 +262,7 @@ fn a_stage_without_a_section_is_logged_once_until_it_is_gone() {
         logs(&mut bench, 2 * MINUTE)
     };
     let [text] = &logged(&[("gone", 3)])[..] else { panic!("one line") };
-    assert_eq!(text, "3 messages wait at stage gone, which has no section: nobody claims them");
+    assert_eq!(text, "stage gone has no section: nobody claims what waits there (messages: 3)");
     assert_eq!(logged(&[("gone", 4)]), [""; 0]);
     assert_eq!(logged(&[]), [""; 0]);
     assert_eq!(logged(&[("gone", 1)]).len(), 1, "it came back");

@@ -312,6 +312,7 @@ impl World {
                 self.step(Event::Terminate);
             }
             Incoming::Worker(worker, word) => {
+                self.burst(worker, &word);
                 if self.before_word(worker, &word) {
                     let event = match word.clone() {
                         Word::SpawnFailed => Event::SpawnFailed { worker, error: "no such file".to_owned() },
@@ -326,6 +327,19 @@ impl World {
                     self.after_word(worker);
                 }
             }
+        }
+    }
+
+    /// Answers of one worker that wait one behind the other are read at once.
+    fn burst(&mut self, worker: WorkerId, word: &Word) {
+        let is_next =
+            |one: &&Incoming| matches!(one, Incoming::Worker(id, Word::Answer { .. }) if *id == worker);
+        let answers = 1 + self.inbox.iter().take_while(is_next).count() as u32;
+        let Some(process) = self.processes.get_mut(&worker) else { return };
+        if matches!(word, Word::Answer { .. }) && process.burst == 0 && answers > 1 {
+            process.burst = answers;
+            self.note("burst");
+            self.step(Event::Burst { worker, answers });
         }
     }
 

@@ -2,6 +2,7 @@
 //! with a deep queue, and with plans made while the table was empty and never analyzed.
 
 use super::harness::{Database, Options, Postgres};
+use super::sql::batch::Write;
 use super::sql::claim::{Listed, Want};
 use super::sql::queue::{DueRows, Held, StageCount};
 use super::sql::row::{Content, Load, Move};
@@ -115,6 +116,8 @@ fn each_statement_rides_on_its_index(server: &Postgres, dispatcher: &mut Db, wor
         }
     });
     rides_on(&loaded, &["workqueue_body_pkey", "workqueue_pkey"]);
+    let loaded = plans(server, || assert_eq!(worker.load_batch(&[held.id, 1, 2]).expect("a load").len(), 3));
+    rides_on(&loaded, &["workqueue_body_pkey", "workqueue_pkey"]);
     let other = Held { claim: held.claim + 100, ..held };
     let moves = [Move::Advance { stage: "x".into() }, Move::Pause { pause_us: 1 }, Move::Fail, Move::Finish];
     let mut all_moves = |content: &Content| {
@@ -136,6 +139,15 @@ fn each_statement_rides_on_its_index(server: &Postgres, dispatcher: &mut Db, wor
     rides_on(&fenced, &["workqueue_running"]);
     let rewritten = plans(server, || all_moves(&Content { body: Some(Some(vec![1])), ..Content::default() }));
     rides_on(&rewritten, &["workqueue_pkey", "workqueue_running"]);
+    let fenced = plans(server, || {
+        let (nothing, empty) = (Content::default(), json!({}));
+        let sender = Content { mail_from: Some("x@y".into()), ..Content::default() };
+        let write = |content, to| Write { row: other, content, merge: &empty, to };
+        let all: Vec<Write<'_>> =
+            moves.iter().map(|to| write(&nothing, to)).chain([write(&sender, &moves[0])]).collect();
+        assert_eq!(worker.commit_batch(&all), vec![Ok(false); 5], "another claim");
+    });
+    rides_on(&fenced, &["workqueue_pkey"]);
     let finished = plans(server, || {
         assert_eq!(
             worker.commit(held.id, held.claim, &Content::default(), &json!({}), &Move::Finish),

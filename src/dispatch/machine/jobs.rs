@@ -257,7 +257,7 @@ impl Machine {
     fn unserved(&mut self, stages: Vec<(String, u64)>) {
         for (stage, count) in self.unserved.seen(stages) {
             let text =
-                format!("{count} messages wait at stage {stage}, which has no section: nobody claims them");
+                format!("stage {stage} has no section: nobody claims what waits there (messages: {count})");
             self.log(Severity::Warning, None, text);
         }
         self.stats.unserved(self.unserved.count());
@@ -267,9 +267,7 @@ impl Machine {
     fn reconciled(&mut self, locked: Vec<Claim>) {
         self.upkeep.reconciled();
         self.claims.expose(self.now);
-        for row in locked {
-            self.requeue(row);
-        }
+        locked.into_iter().for_each(|row| self.requeue(row));
         if !self.jobs.announced && self.stop.is_none() {
             self.jobs.announced = true;
             self.actions.push(Action::Announce(Announcement::Ready));
@@ -335,35 +333,26 @@ impl Machine {
                     self.log(Severity::Warning, None, text);
                 }
             }
-            Kind::Reconcile | Kind::Sweep | Kind::Flush | Kind::Bodies => self.upkeep_refused(kind, &error),
-        }
-    }
-
-    fn upkeep_refused(&mut self, kind: Kind, error: &str) {
-        let what = match kind {
             Kind::Reconcile => {
                 // At the end it is tried once; the next start reconciles anyway.
                 if self.stop.is_none() {
                     self.upkeep.reconcile_refused(self.now, &mut self.chance);
                 }
-                "the reconcile of running rows"
+                self.upkeep_refused("the reconcile of running rows", &error);
             }
             Kind::Sweep => {
                 self.sweeps.refused(self.now, &mut self.chance);
-                "the sweep of due rows"
+                self.upkeep_refused("the sweep of due rows", &error);
             }
             Kind::Flush => {
                 self.stats.refused(self.now);
-                "the flush of statistics"
+                self.upkeep_refused("the flush of statistics", &error);
             }
-            Kind::Bodies
-            | Kind::Connect
-            | Kind::Lock
-            | Kind::Withdraw
-            | Kind::Write
-            | Kind::Claim
-            | Kind::Reread => "the collection of bodies",
-        };
+            Kind::Bodies => self.upkeep_refused("the collection of bodies", &error),
+        }
+    }
+
+    fn upkeep_refused(&mut self, what: &str, error: &str) {
         self.log_often(Severity::Warning, None, Cause::Upkeep, format!("{what} was not done: {error}"));
     }
 

@@ -211,6 +211,8 @@ pub(super) struct Worker {
     handed_out: u32,
     /// Since when the head is the head; with no head, since when there is none.
     pub(super) turned: Micros,
+    /// So many answers of one burst are still to come.
+    pub(super) burst: u32,
 }
 
 impl Worker {
@@ -234,6 +236,7 @@ impl Worker {
             again: 0,
             handed_out: 0,
             turned: now,
+            burst: 0,
         }
     }
 
@@ -367,17 +370,24 @@ impl Worker {
     /// Its head is answered: the row, and how long it was the head.
     pub(super) fn take(&mut self, now: Micros) -> Option<(Row, Micros)> {
         let row = self.sent.pop_front()?;
-        let spent = self.spent(now);
+        let spent = self.share(now);
         self.stuck = false;
-        self.turned = now;
         self.answered = true;
         Some((row, spent))
+    }
+
+    /// What of the time since the last answer is this one's: that of a burst is divided evenly (R1).
+    fn share(&mut self, now: Micros) -> Micros {
+        let share = self.spent(now) / u64::from(self.burst.max(1));
+        self.turned = if self.burst > 1 { self.turned + share } else { now };
+        self.burst = self.burst.saturating_sub(1);
+        share
     }
 
     /// It answered what was withdrawn from it.
     pub(super) fn forget(&mut self, now: Micros) {
         self.ghosts.pop_front();
-        self.turned = now;
+        self.share(now);
     }
 
     /// How long its head has been the head.

@@ -46,3 +46,22 @@ fn a_worker_goes_one_way_and_each_of_its_ends_once() {
     }
     assert_eq!(next(State::Starting, &Input::Ready { claims: false }), (State::Up, Deed::Welcome));
 }
+
+// Req: R1, B1
+#[test]
+fn the_time_of_answers_that_come_at_once_is_divided_evenly() {
+    let mut worker = Worker::new(WorkerId(1), 0);
+    let row = |id| Row { claim: Claim { id, claim: 1 }, strikes: 0, alone: false };
+    worker.sent.extend((1..=6).map(row));
+    let take = |worker: &mut Worker, now| worker.take(now).map(|(row, spent)| (row.claim.id, spent));
+    worker.burst = 3;
+    let spent: Vec<_> = (0..3).map(|_| take(&mut worker, 100)).collect();
+    assert_eq!(spent, [Some((1, 33)), Some((2, 33)), Some((3, 34))], "nothing of it is lost");
+    assert_eq!(take(&mut worker, 150), Some((4, 50)), "one alone has all");
+    // What was withdrawn has its share too, and is charged to nobody.
+    worker.ghosts.push_back(Claim { id: 9, claim: 1 });
+    worker.burst = 2;
+    worker.forget(250);
+    assert_eq!(take(&mut worker, 250), Some((5, 50)));
+    assert_eq!(take(&mut worker, 260), Some((6, 10)));
+}

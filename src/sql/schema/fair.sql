@@ -112,12 +112,10 @@ AS $$
 DECLARE
     -- At most so many new rows are read for senders that are not known yet.
     fresh_limit CONSTANT integer := 32;
-    -- So often are rows of a stage that turn out to be locked replaced by others.
-    rounds CONSTANT integer := 8;
     -- The greatest id there can be: the end of a stage's range.
     last_id CONSTANT bigint := 9223372036854775807;
     moved_ids bigint[] := '{}'; moved_stages text[]; moved_senders text[]; first_due timestamptz;
-    this text COLLATE "C"; capacity integer; slots integer; bottom bigint;
+    this text COLLATE "C"; capacity integer; slots integer; bottom bigint; mark bigint;
     -- The stage's oldest rows, one more than its capacity; of these the first go to the FIFO slots.
     old_ids bigint[]; old_senders text[]; fifo_ids bigint[];
     -- Rows that tell of senders which the dispatcher may not know.
@@ -127,8 +125,8 @@ DECLARE
     listed text[]; listed_leads bigint[]; listed_floors bigint[]; listed_rows integer[];
     -- All candidates for the slots that are not FIFO, best first.
     best_ids bigint[]; best_senders text[];
-    -- What is taken of this stage, what of it nobody else has locked, and what is taken of all stages.
-    taken bigint[]; free_ids bigint[]; locked bigint[] := '{}'; wanted bigint[] := '{}';
+    -- What is taken of this stage, and of all stages.
+    taken bigint[]; wanted bigint[] := '{}';
 BEGIN
     IF cardinality(touched) > 0 THEN
         SELECT coalesce(array_agg(w.workqueue_id) FILTER (WHERE w.status = 'pending'), '{}'),
@@ -150,126 +148,131 @@ BEGIN
 
     FOR i IN 1 .. cardinality(stages) LOOP
         this := stages[i]; capacity := least(capacities[i], 1000000); slots := capacity - fifo_slots[i];
-        FOR round IN 1 .. CASE WHEN capacity > 0 THEN rounds ELSE 0 END LOOP
-            bottom := floors[i]; found_ids := '{}'; found_senders := '{}'; best_ids := '{}'; best_senders := '{}';
-            fresh_id := NULL; visited := NULL;
-            IF cardinality(moved_ids) > 0 THEN
-                SELECT least(bottom, min(m.id)) INTO bottom
-                FROM unnest(moved_ids, moved_stages) AS m (id, stage) WHERE m.stage = this;
-            END IF;
-            SELECT coalesce(array_agg(o.id), '{}'), coalesce(array_agg(o.sender), '{}') INTO old_ids, old_senders
+        CONTINUE WHEN capacity <= 0;
+        bottom := floors[i]; found_ids := '{}'; found_senders := '{}'; best_ids := '{}'; best_senders := '{}';
+        fresh_id := NULL; visited := NULL;
+        IF cardinality(moved_ids) > 0 THEN
+            SELECT least(bottom, min(m.id)) INTO bottom
+            FROM unnest(moved_ids, moved_stages) AS m (id, stage) WHERE m.stage = this;
+        END IF;
+        SELECT coalesce(array_agg(o.id), '{}'), coalesce(array_agg(o.sender), '{}') INTO old_ids, old_senders
+        FROM (
+            SELECT w.workqueue_id AS id, w.sender_key AS sender
+            FROM pepsi.workqueue w
+            WHERE w.status = 'pending' AND (w.stage, w.workqueue_id) >= (this, bottom)
+              AND (w.stage, w.workqueue_id) <= (this, last_id)
+            ORDER BY w.stage, w.workqueue_id
+            LIMIT capacity + 1
+        ) AS o;
+        IF cardinality(old_ids) <= capacity OR slots <= 0 THEN
+            -- Room for all, or nothing but FIFO slots.
+            taken := old_ids[:capacity];
+        ELSE
+            -- More waits than there is room for. The new rows may be of new senders.
+            mark := marks[i];
+            SELECT coalesce(array_agg(f.id), '{}'), coalesce(array_agg(f.sender), '{}'), max(f.id)
+            INTO found_ids, found_senders, fresh_id
             FROM (
                 SELECT w.workqueue_id AS id, w.sender_key AS sender
                 FROM pepsi.workqueue w
-                WHERE w.status = 'pending' AND (w.stage, w.workqueue_id) >= (this, bottom)
-                  AND (w.stage, w.workqueue_id) <= (this, last_id) AND w.workqueue_id <> ALL (locked)
+                WHERE w.status = 'pending' AND (w.stage, w.workqueue_id) >= (this, mark)
+                  AND (w.stage, w.workqueue_id) <= (this, last_id)
                 ORDER BY w.stage, w.workqueue_id
-                LIMIT capacity + 1
-            ) AS o;
-            IF cardinality(old_ids) <= capacity OR slots <= 0 THEN
-                -- Room for all, or nothing but FIFO slots.
-                taken := old_ids[:capacity];
-            ELSE
-                -- More waits than there is room for. The new rows may be of new senders.
-                bottom := marks[i];
-                SELECT coalesce(array_agg(f.id), '{}'), coalesce(array_agg(f.sender), '{}'), max(f.id)
-                INTO found_ids, found_senders, fresh_id
-                FROM (
-                    SELECT w.workqueue_id AS id, w.sender_key AS sender
-                    FROM pepsi.workqueue w
-                    WHERE w.status = 'pending' AND (w.stage, w.workqueue_id) >= (this, bottom)
-                      AND (w.stage, w.workqueue_id) <= (this, last_id) AND w.workqueue_id <> ALL (locked)
-                    ORDER BY w.stage, w.workqueue_id
-                    LIMIT fresh_limit
-                ) AS f;
-                -- A loose index scan visits the next senders in the order of their keys: one probe each, however much each has.
-                visited := cursors[i];
-                FOR visit IN 1 .. visits[i] LOOP
-                    SELECT w.sender_key, w.workqueue_id INTO visited, found_id
-                    FROM pepsi.workqueue w
-                    WHERE w.status = 'pending' AND w.stage = this AND w.sender_key > visited
-                      AND w.workqueue_id <> ALL (locked)
-                    ORDER BY w.sender_key, w.workqueue_id
-                    LIMIT 1;
-                    -- After the last one `visited` is null.
-                    EXIT WHEN NOT FOUND;
-                    found_ids := found_ids || found_id;
-                    found_senders := found_senders || visited;
-                END LOOP;
-                IF cardinality(moved_ids) > 0 THEN
-                    SELECT found_ids || coalesce(array_agg(m.id), '{}'), found_senders || coalesce(array_agg(m.sender), '{}')
-                    INTO found_ids, found_senders
-                    FROM unnest(moved_ids, moved_stages, moved_senders) AS m (id, stage, sender)
-                    WHERE m.stage = this AND m.id <> ALL (locked);
-                END IF;
-
-                place := array_position(sender_stages, i);
-                last_place := place + cardinality(array_positions(sender_stages, i)) - 1;
-                listed := coalesce(senders[place:last_place], '{}');
-                listed_leads := leads_us[place:last_place];
-                listed_floors := sender_floors[place:last_place];
-                listed_rows := sender_rows[place:last_place];
-                fifo_ids := old_ids[:capacity - slots];
-                -- The k-th oldest row of a sender ranks by lead + k * average, equals by age (F3). Of the senders that are
-                -- thought to wait their next rows count; of the others those among the oldest rows; and of others again that
-                -- were found the oldest row found.
-                SELECT coalesce(array_agg(c.id), '{}'), coalesce(array_agg(c.sender), '{}') INTO best_ids, best_senders
-                FROM (
-                    SELECT u.id, u.sender
-                    FROM (
-                        SELECT p.id, p.sender, coalesce(listed_leads[p.place], unlisted_us[i])
-                            + averages_us[i] * row_number() OVER (PARTITION BY p.sender ORDER BY p.id) AS rank
-                        FROM (
-                            SELECT n.id, n.sender, array_position(listed, n.sender) AS place
-                            FROM (
-                                SELECT o.id, o.sender FROM unnest(old_ids, old_senders) AS o (id, sender)
-                                UNION ALL
-                                SELECT min(f.id), f.sender FROM unnest(found_ids, found_senders) AS f (id, sender)
-                                WHERE f.sender <> ALL (old_senders)
-                                GROUP BY f.sender
-                            ) AS n
-                        ) AS p
-                        WHERE listed_floors[p.place] IS NULL
-                        UNION ALL
-                        SELECT r.id, l.sender, l.lead + averages_us[i] * r.k
-                        FROM unnest(listed, listed_leads, listed_floors, listed_rows) AS l (sender, lead, floor, rows)
-                        CROSS JOIN LATERAL (
-                            SELECT x.id, row_number() OVER () AS k
-                            FROM (
-                                SELECT w.workqueue_id AS id
-                                FROM pepsi.workqueue w
-                                WHERE w.status = 'pending' AND w.stage = this
-                                  AND (w.sender_key, w.workqueue_id) >= (l.sender, l.floor) AND w.sender_key <= l.sender
-                                  AND w.workqueue_id <> ALL (locked)
-                                ORDER BY w.sender_key, w.workqueue_id
-                                LIMIT l.rows
-                            ) AS x
-                        ) AS r
-                        WHERE l.floor IS NOT NULL
-                    ) AS u
-                    WHERE u.id <> ALL (fifo_ids)
-                    ORDER BY u.rank, u.id
-                ) AS c;
-                taken := fifo_ids || best_ids[:slots];
-                IF cardinality(best_ids) < slots THEN
-                    -- Where those who were thought to wait had less than that, the oldest rows fill up.
-                    taken := taken || ARRAY(
-                        SELECT o.id FROM unnest(old_ids) AS o (id) WHERE o.id <> ALL (taken)
-                        ORDER BY o.id LIMIT slots - cardinality(best_ids));
-                END IF;
+                LIMIT fresh_limit
+            ) AS f;
+            -- A loose index scan visits the next senders in the order of their keys: one probe each, however much each has.
+            visited := cursors[i];
+            FOR visit IN 1 .. visits[i] LOOP
+                SELECT w.sender_key, w.workqueue_id INTO visited, found_id
+                FROM pepsi.workqueue w
+                WHERE w.status = 'pending' AND w.stage = this AND w.sender_key > visited
+                ORDER BY w.sender_key, w.workqueue_id
+                LIMIT 1;
+                -- After the last one `visited` is null.
+                EXIT WHEN NOT FOUND;
+                found_ids := found_ids || found_id;
+                found_senders := found_senders || visited;
+            END LOOP;
+            IF cardinality(moved_ids) > 0 THEN
+                SELECT found_ids || coalesce(array_agg(m.id), '{}'), found_senders || coalesce(array_agg(m.sender), '{}')
+                INTO found_ids, found_senders
+                FROM unnest(moved_ids, moved_stages, moved_senders) AS m (id, stage, sender)
+                WHERE m.stage = this;
             END IF;
-            EXIT WHEN NOT skip_locked;
-            SELECT coalesce(array_agg(f.workqueue_id), '{}') INTO free_ids
+
+            place := array_position(sender_stages, i);
+            last_place := place + cardinality(array_positions(sender_stages, i)) - 1;
+            listed := coalesce(senders[place:last_place], '{}');
+            listed_leads := leads_us[place:last_place];
+            listed_floors := sender_floors[place:last_place];
+            listed_rows := sender_rows[place:last_place];
+            fifo_ids := old_ids[:capacity - slots];
+            -- The k-th oldest row of a sender ranks by lead + k * average, equals by age (F3). Of the senders that are
+            -- thought to wait their next rows count; of the others those among the oldest rows; and of others again that
+            -- were found the oldest row found.
+            SELECT coalesce(array_agg(c.id), '{}'), coalesce(array_agg(c.sender), '{}') INTO best_ids, best_senders
             FROM (
-                SELECT w.workqueue_id FROM pepsi.workqueue w
+                SELECT u.id, u.sender
+                FROM (
+                    SELECT p.id, p.sender, coalesce(listed_leads[p.place], unlisted_us[i])
+                        + averages_us[i] * row_number() OVER (PARTITION BY p.sender ORDER BY p.id) AS rank
+                    FROM (
+                        SELECT n.id, n.sender, array_position(listed, n.sender) AS place
+                        FROM (
+                            SELECT o.id, o.sender FROM unnest(old_ids, old_senders) AS o (id, sender)
+                            UNION ALL
+                            SELECT min(f.id), f.sender FROM unnest(found_ids, found_senders) AS f (id, sender)
+                            WHERE f.sender <> ALL (old_senders)
+                            GROUP BY f.sender
+                        ) AS n
+                    ) AS p
+                    WHERE listed_floors[p.place] IS NULL
+                    UNION ALL
+                    SELECT r.id, l.sender, l.lead + averages_us[i] * r.k
+                    FROM unnest(listed, listed_leads, listed_floors, listed_rows) AS l (sender, lead, floor, rows)
+                    CROSS JOIN LATERAL (
+                        SELECT x.id, row_number() OVER () AS k
+                        FROM (
+                            SELECT w.workqueue_id AS id
+                            FROM pepsi.workqueue w
+                            WHERE w.status = 'pending' AND w.stage = this
+                              AND (w.sender_key, w.workqueue_id) >= (l.sender, l.floor) AND w.sender_key <= l.sender
+                            ORDER BY w.sender_key, w.workqueue_id
+                            LIMIT l.rows
+                        ) AS x
+                    ) AS r
+                    WHERE l.floor IS NOT NULL
+                ) AS u
+                WHERE u.id <> ALL (fifo_ids)
+                ORDER BY u.rank, u.id
+            ) AS c;
+            taken := fifo_ids || best_ids[:slots];
+            IF cardinality(best_ids) < slots THEN
+                -- Where those who were thought to wait had less than that, the oldest rows fill up.
+                taken := taken || ARRAY(
+                    SELECT o.id FROM unnest(old_ids) AS o (id) WHERE o.id <> ALL (taken)
+                    ORDER BY o.id LIMIT slots - cardinality(best_ids));
+            END IF;
+        END IF;
+        IF skip_locked THEN
+            -- What somebody has locked is left; the oldest rows that are free take its place, whoever sent them.
+            SELECT coalesce(array_agg(f.id), '{}') INTO taken
+            FROM (
+                SELECT w.workqueue_id AS id FROM pepsi.workqueue w
                 WHERE w.workqueue_id = ANY (taken) AND (w.status = 'pending') IS TRUE
                 FOR UPDATE SKIP LOCKED
             ) AS f;
-            EXIT WHEN cardinality(free_ids) = cardinality(taken);
-            SELECT locked || array_agg(t.id) INTO locked FROM unnest(taken) AS t (id) WHERE t.id <> ALL (free_ids);
-            taken := free_ids;
-        END LOOP;
-        CONTINUE WHEN capacity <= 0;
+            SELECT taken || coalesce(array_agg(f.id), '{}') INTO taken
+            FROM (
+                SELECT w.workqueue_id AS id
+                FROM pepsi.workqueue w
+                WHERE w.status = 'pending' AND (w.stage, w.workqueue_id) >= (this, bottom)
+                  AND (w.stage, w.workqueue_id) <= (this, last_id) AND w.workqueue_id <> ALL (taken)
+                ORDER BY w.stage, w.workqueue_id
+                LIMIT capacity - cardinality(taken)
+                FOR UPDATE SKIP LOCKED
+            ) AS f;
+        END IF;
 
         wanted := wanted || taken;
         stage := this;

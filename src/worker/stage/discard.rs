@@ -5,6 +5,7 @@ use super::{Context, Done, Kind, Load, Stage, StageError};
 pub const KIND: Kind = Kind {
     program: "pepsi-stage-discard",
     load: Load::Metadata,
+    fuses: true,
     options: &[],
     check: |_section| Ok(Box::new(Discard)),
 };

@@ -19,6 +19,7 @@ use std::cmp::Ordering;
 pub const KIND: Kind = Kind {
     program: "pepsi-stage-if",
     load: Load::Metadata,
+    fuses: true,
     options: &[
         "FIELD",
         "EQUALS",

@@ -24,7 +24,9 @@ fn way(options: &str, row: Row) -> bool {
     match outcome.to {
         Move::Advance { stage } if stage == "then" => true,
         Move::Advance { stage } if stage == "else" => false,
-        Move::Advance { .. } | Move::Pause { .. } | Move::Fail | Move::Finish => panic!("{outcome:?}"),
+        Move::Advance { .. } | Move::Pause { .. } | Move::Fail | Move::Finish | Move::Stay => {
+            panic!("{outcome:?}")
+        }
     }
 }
 

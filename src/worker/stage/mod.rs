@@ -15,12 +15,20 @@ use crate::proto::conf::{ConfError, Section};
 pub trait Stage {
     /// Does the stage's work on one message.
     fn run(&self, message: Context) -> Result<Done, StageError>;
+
+    /// Whether it can have the message as the stage before leaves it; `load` is what this kind of stage declares (U1). A stage
+    /// that needs less than that for some messages may say so here.
+    fn can_fuse(&self, message: &Context, load: Load) -> bool {
+        load <= message.loaded()
+    }
 }
 
 /// A stage program.
 pub struct Kind {
     pub program: &'static str,
     pub load: Load,
+    /// What FUSION is where the section does not say it.
+    pub fuses: bool,
     /// Its own options, upper case, besides those that every stage has.
     pub options: &'static [&'static str],
     /// Reads a section; what it refuses makes the worker refuse to run (S4).

@@ -257,6 +257,10 @@ impl Fair {
     }
 
     fn ended(&mut self, now: Micros) {
+        // One that looked nowhere says nothing about what a claim takes.
+        if self.asked.iter().all(|asked| asked.look.is_none()) {
+            return;
+        }
         let with_round = self.asked.iter().any(|asked| asked.look.as_ref().is_some_and(Look::is_of_round));
         self.watch.claim_took(now, now.saturating_sub(self.issued), with_round);
     }

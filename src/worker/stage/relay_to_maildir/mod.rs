@@ -22,6 +22,7 @@ use store::Delivery;
 pub const KIND: Kind = Kind {
     program: "pepsi-stage-relay-to-maildir",
     load: Load::Full,
+    fuses: false,
     options: &["MAILDIR", "LINE_END", "ADD_TRACE", "DEFAULT_DOMAIN"],
     check: |section| Ok(Box::new(RelayToMaildir::read(section)?)),
 };
