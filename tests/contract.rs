@@ -11,6 +11,13 @@ const CRATE: &str = r##"
 #[path = "SRC/mail/mod.rs"]
 mod mail;
 mod sql {
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub enum Error {
+        Lost(String), Overloaded(String), Conflict(String), Refused(String), Setup(String), Schema(String),
+    }
+    impl std::fmt::Display for Error {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { write!(f, "{self:?}") }
+    }
     pub mod row {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Load { Metadata, Headers, Full }

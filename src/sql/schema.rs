@@ -19,7 +19,7 @@ struct File {
 const PATCHES: &[File] = &[File {
     name: "0001",
     text: include_str!("schema/0001.sql"),
-    checksum: "4b51f05f1f0d3b6e087ac04c994d07aca682af50da3be50d06f6ef95eca0fa68",
+    checksum: "ab8b2a6af132e791cd83deca53c8d03bd4b8a2c978c798e2031d59071404d65f",
 }];
 
 /// In the order in which they are installed, after all patches.

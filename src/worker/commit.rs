@@ -6,6 +6,7 @@
 
 use super::context::{Outcome, Route};
 use super::error::{Kept, StageError};
+use super::tables::Tables;
 use crate::proto::text;
 use crate::sql::batch::Write;
 use crate::sql::queue::Held;
@@ -33,6 +34,8 @@ pub trait Store {
     fn load_batch(&mut self, ids: &[i64]) -> Result<Vec<Row>, Error>;
     /// Outcomes of different rows, each as `commit` does it.
     fn commit_batch(&mut self, outcomes: &[(&Head, &Outcome)]) -> Vec<Result<bool, Error>>;
+    /// What stages may ask.
+    fn tables(&mut self) -> &mut dyn Tables;
 }
 
 impl Store for Db {
@@ -54,6 +57,10 @@ impl Store for Db {
             .map(|&(head, Outcome { content, merge, to })| Write { row: head.held(), content, merge, to })
             .collect();
         Db::commit_batch(self, &writes)
+    }
+
+    fn tables(&mut self) -> &mut dyn Tables {
+        self
     }
 }
 

@@ -4,6 +4,7 @@
 //! defect taken for a host fault costs retries, the opposite costs mail. The text is for operators; it never reaches a
 //! sender (S5).
 
+use crate::sql::Error;
 use crate::sql::row::Content;
 use serde_json::{Value, json};
 use std::fmt::Display;
@@ -14,6 +15,8 @@ use std::path::Path;
 pub struct StageError {
     pub text: String,
     pub is_permanent: bool,
+    /// What the database failed with, where that is what it was: nothing is written then, and nothing counted (L1, O1).
+    pub database: Option<Box<Error>>,
     /// Mostly none; on the heap, as errors are passed through every call.
     kept: Option<Box<Kept>>,
 }
@@ -28,12 +31,22 @@ pub struct Kept {
 impl StageError {
     /// A fault of the host: the message waits and is tried again.
     pub fn host(text: impl Into<String>) -> StageError {
-        StageError { text: text.into(), is_permanent: false, kept: None }
+        StageError { text: text.into(), is_permanent: false, database: None, kept: None }
     }
 
     /// A host fault of an action on a file or folder, such as `write`.
     pub fn io(action: &str, path: &Path, error: impl Display) -> StageError {
         StageError::host(format!("cannot {action} {}: {error}", path.display()))
+    }
+
+    /// What a call of `Tables` failed with: the database was lost or full, else a host fault.
+    pub fn database(error: Error) -> StageError {
+        let text = error.to_string();
+        let database = match error {
+            Error::Lost(_) | Error::Overloaded(_) | Error::Conflict(_) => Some(Box::new(error)),
+            Error::Refused(_) | Error::Setup(_) | Error::Schema(_) => None,
+        };
+        StageError { database, ..StageError::host(text) }
     }
 
     /// The message's own fault: it fails at once (S3).

@@ -1,6 +1,7 @@
 //! Rows and routes for the unit tests of this folder.
 
 use super::context::{Context, Load, Route};
+pub use super::tables::Unconnected;
 pub use crate::sql::row::{Content, Move, Row};
 use serde_json::json;
 use std::rc::Rc;

@@ -8,6 +8,8 @@
 use super::{Asked, Context, Head, Outcome, Served, Step, Work, Worker, clock};
 use crate::sql::row::Move;
 use crate::worker::commit::Store;
+use crate::worker::error::StageError;
+use crate::worker::tables::Unconnected;
 use crate::{Level, exit, log};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -18,7 +20,7 @@ const MOST_HOPS: usize = 32;
 impl<S: Store> Worker<'_, S> {
     /// The work of the stage, and of those that it sends the message on to.
     pub(super) fn pass(
-        &self,
+        &mut self,
         asked: Asked,
         head: Head,
         served: Rc<Served>,
@@ -30,13 +32,20 @@ impl<S: Store> Worker<'_, S> {
             let carried = message.has_moved().then(|| message.carried());
             let began = clock();
             // No stage is run again after a panic, and the process ends with the unwinding.
-            let result = catch_unwind(AssertUnwindSafe(|| served.stage.run(message)));
+            let tables = match self.store.as_mut() {
+                Some(store) => store.tables(),
+                None => &mut Unconnected,
+            };
+            let result = catch_unwind(AssertUnwindSafe(|| served.stage.run(message, tables)));
             if carried.is_some() {
                 let took = u64::try_from(clock().duration_since(began).as_micros()).unwrap_or(u64::MAX);
                 report.push((served.route.stage.clone(), took));
             }
             let done = match (result, carried) {
                 (Ok(Ok(done)), _) => done,
+                (Ok(Err(StageError { database: Some(error), .. })), _) => {
+                    return Err(self.defer(asked, &head.route.stage, &error));
+                }
                 (Ok(Err(error)), Some(carried)) => {
                     return Ok(Work { report, ..Work::new(asked, head, Err(error.or_keeping(carried))) });
                 }

@@ -8,6 +8,7 @@ use crate::sql::row::{Content, Load, Row};
 use crate::worker::error::StageError;
 use crate::worker::fixture;
 use crate::worker::stage::Stage;
+use crate::worker::tables::Tables;
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -67,6 +68,8 @@ impl Database<'_> {
     }
 }
 
+impl Tables for Database<'_> {}
+
 impl Store for Database<'_> {
     fn load(&mut self, id: i64, _: Load) -> Result<Option<Row>, Error> {
         self.1.borrow_mut().loads += 1;
@@ -81,6 +84,10 @@ impl Store for Database<'_> {
     fn load_batch(&mut self, ids: &[i64]) -> Result<Vec<Row>, Error> {
         self.1.borrow_mut().loads += 1;
         Ok(ids.iter().filter_map(|id| self.0.borrow().get(id).map(|(row, _)| row.clone())).collect())
+    }
+
+    fn tables(&mut self) -> &mut dyn Tables {
+        self
     }
 
     fn commit_batch(&mut self, outcomes: &[(&Head, &Outcome)]) -> Vec<Result<bool, Error>> {
@@ -125,7 +132,7 @@ impl Whim {
 }
 
 impl Stage for Whim {
-    fn run(&self, mut message: Context) -> Result<Done, StageError> {
+    fn run(&self, mut message: Context, _tables: &mut dyn Tables) -> Result<Done, StageError> {
         let mut dice = self.dice(&message);
         let visits = message.state().get("visits").and_then(Value::as_u64).unwrap_or(0);
         message.set_state("visits", json!(visits + 1));
@@ -327,7 +334,7 @@ fn a_message_fares_the_same_in_one_pass_and_stage_by_stage() {
 struct Line;
 
 impl Stage for Line {
-    fn run(&self, message: Context) -> Result<Done, StageError> {
+    fn run(&self, message: Context, _tables: &mut dyn Tables) -> Result<Done, StageError> {
         let number: usize = message.stage()[1..].parse().expect("a number");
         Ok(if number == 5 { message.finish() } else { message.advance_to(&format!("s{}", number + 1)) })
     }
@@ -378,7 +385,7 @@ fn what_a_stage_needs_and_has_not_got_is_loaded_for_it() {
 fn after_a_panic_nothing_is_run_again_whatever_can_be_written() {
     struct Panics;
     impl Stage for Panics {
-        fn run(&self, _: Context) -> Result<Done, StageError> {
+        fn run(&self, _: Context, _tables: &mut dyn Tables) -> Result<Done, StageError> {
             std::panic::resume_unwind(Box::new("a panic without a word"))
         }
     }
@@ -401,7 +408,7 @@ fn after_a_panic_nothing_is_run_again_whatever_can_be_written() {
 fn a_cycle_of_stages_is_left_now_and_then() {
     struct Round;
     impl Stage for Round {
-        fn run(&self, message: Context) -> Result<Done, StageError> {
+        fn run(&self, message: Context, _tables: &mut dyn Tables) -> Result<Done, StageError> {
             let other = if message.stage() == "s1" { "s2" } else { "s1" };
             Ok(message.advance_to(other))
         }

@@ -12,6 +12,7 @@ mod fixture;
 pub mod runtime;
 pub mod stage;
 mod successors;
+pub mod tables;
 
 use crate::proto::conf::{Conf, ConfError, Section};
 use crate::proto::graph::{self, COMMON_OPTIONS, Graph};

@@ -153,7 +153,7 @@ impl<S: Store> Worker<'_, S> {
     }
 
     /// The stage's work on what was loaded for `asked`.
-    fn work(&self, asked: Asked, row: Option<Row>) -> Result<Work, Step> {
+    fn work(&mut self, asked: Asked, row: Option<Row>) -> Result<Work, Step> {
         let (row, served) = self.admit(asked, row)?;
         let head = Head::new(&row, Rc::clone(&served.route));
         if row.state.is_null() {

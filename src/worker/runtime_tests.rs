@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::worker::fixture;
+use crate::worker::tables::Tables;
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::io::Read;
@@ -23,6 +24,8 @@ fn next(errors: &mut Vec<Option<Error>>) -> Option<Error> {
 }
 
 struct Table<'w>(&'w RefCell<World>);
+
+impl Tables for Table<'_> {}
 
 impl Store for Table<'_> {
     fn load(&mut self, id: i64, load: Load) -> Result<Option<Row>, Error> {
@@ -56,6 +59,10 @@ impl Store for Table<'_> {
         }
     }
 
+    fn tables(&mut self) -> &mut dyn Tables {
+        self
+    }
+
     fn commit_batch(&mut self, outcomes: &[(&Head, &Outcome)]) -> Vec<Result<bool, Error>> {
         let mut world = self.0.borrow_mut();
         let ids: Vec<i64> = outcomes.iter().map(|(head, _)| head.id).collect();
@@ -73,7 +80,7 @@ impl Store for Table<'_> {
 struct Puppet;
 
 impl Stage for Puppet {
-    fn run(&self, message: Context) -> Result<Done, StageError> {
+    fn run(&self, message: Context, _tables: &mut dyn Tables) -> Result<Done, StageError> {
         match message.subject() {
             Some("host") => Err(StageError::host("a host fault")),
             Some("permanent") => Err(StageError::host("a defect").permanent()),
@@ -184,7 +191,7 @@ fn a_bare_id_is_refused_unless_its_row_runs_at_a_stage_of_ours() {
 fn a_claim_lost_while_the_stage_ran_is_0_with_a_claim_and_1_for_a_bare_id() {
     struct Thief<'w>(&'w RefCell<World>);
     impl Stage for Thief<'_> {
-        fn run(&self, message: Context) -> Result<Done, StageError> {
+        fn run(&self, message: Context, _tables: &mut dyn Tables) -> Result<Done, StageError> {
             self.0.borrow_mut().rows.get_mut(&message.id()).unwrap().claim += 1;
             Ok(message.finish())
         }

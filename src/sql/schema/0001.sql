@@ -255,6 +255,17 @@ COMMENT ON COLUMN pepsi.whitelist.correspondent IS 'The other address in lower c
 COMMENT ON COLUMN pepsi.whitelist.source IS 'What entered it: manual, or the name of a stage';
 COMMENT ON COLUMN pepsi.whitelist.added_at IS 'When it was entered first';
 
+CREATE TABLE pepsi.alias (
+    map text COLLATE "C" NOT NULL CHECK (octet_length(map) BETWEEN 1 AND 200),
+    address text COLLATE "C" NOT NULL CHECK (octet_length(address) BETWEEN 1 AND 400),
+    targets text[] NOT NULL CHECK (array_ndims(targets) = 1 AND array_position(targets, NULL) IS NULL),
+    PRIMARY KEY (map, address)
+);
+COMMENT ON TABLE pepsi.alias IS 'Alias maps: what stands for an address; read for each message, so a change counts at once';
+COMMENT ON COLUMN pepsi.alias.map IS 'Name of the map, as a stage of aliases asks for it';
+COMMENT ON COLUMN pepsi.alias.address IS 'Address in lower case, or its local part alone, or @DOMAIN';
+COMMENT ON COLUMN pepsi.alias.targets IS 'What it stands for, at least one: each as a line of a map file would have it';
+
 CREATE TABLE pepsi.event_log (
     event_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     happened_at timestamptz NOT NULL DEFAULT now(),

@@ -9,7 +9,7 @@
 //! The null sender is the empty text, and not there for PRESENT. State that is no text is compared by its JSON text, a
 //! number also by its value. No operator takes longer than the product of the two lengths.
 
-use super::{Context, Done, Kind, Load, Stage, StageError};
+use super::{Context, Done, Kind, Load, Stage, StageError, Tables};
 use crate::proto::conf::{ConfError, Section};
 use crate::proto::graph;
 use serde_json::Value;
@@ -34,6 +34,7 @@ pub const KIND: Kind = Kind {
         "CASE_SENSITIVE",
         "THEN_STAGE",
     ],
+    personal: &[],
     check: |section| Ok(Box::new(If::read(section)?)),
 };
 
@@ -88,7 +89,7 @@ impl<'a> Found<'a> {
 }
 
 impl Stage for If {
-    fn run(&self, message: Context) -> Result<Done, StageError> {
+    fn run(&self, message: Context, _tables: &mut dyn Tables) -> Result<Done, StageError> {
         if self.holds(&message) { Ok(message.advance_to(&self.then_stage)) } else { message.advance() }
     }
 }

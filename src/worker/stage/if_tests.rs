@@ -20,7 +20,11 @@ fn read(options: &str) -> Result<If, ConfError> {
 fn way(options: &str, row: Row) -> bool {
     let mut route = fixture::route("x");
     route.next = Some("else".into());
-    let outcome = read(options).unwrap().run(fixture::context(row, route)).unwrap().into_outcome();
+    let outcome = read(options)
+        .unwrap()
+        .run(fixture::context(row, route), &mut fixture::Unconnected)
+        .unwrap()
+        .into_outcome();
     match outcome.to {
         Move::Advance { stage } if stage == "then" => true,
         Move::Advance { stage } if stage == "else" => false,

@@ -9,12 +9,13 @@ mod relay_to_maildir;
 
 use super::context::{Context, Done, Load};
 use super::error::StageError;
+use super::tables::Tables;
 use crate::proto::conf::{ConfError, Section};
 
 /// One section of the configuration, checked and ready to run.
 pub trait Stage {
-    /// Does the stage's work on one message.
-    fn run(&self, message: Context) -> Result<Done, StageError>;
+    /// Does the stage's work on one message. What it asks of `tables` costs a statement each.
+    fn run(&self, message: Context, tables: &mut dyn Tables) -> Result<Done, StageError>;
 
     /// Whether it can have the message as the stage before leaves it; `load` is what this kind of stage declares (U1). A stage
     /// that needs less than that for some messages may say so here.
@@ -31,6 +32,8 @@ pub struct Kind {
     pub fuses: bool,
     /// Its own options, upper case, besides those that every stage has.
     pub options: &'static [&'static str],
+    /// Those of them that the owner of an address may set for it (X1).
+    pub personal: &'static [&'static str],
     /// Reads a section; what it refuses makes the worker refuse to run (S4).
     pub check: fn(&Section<'_>) -> Result<Box<dyn Stage>, ConfError>,
 }

@@ -9,7 +9,7 @@
 mod place;
 mod store;
 
-use super::{Context, Done, Kind, Load, Stage, StageError};
+use super::{Context, Done, Kind, Load, Stage, StageError, Tables};
 use crate::mail::address::{self, Address};
 use crate::proto::conf::{ConfError, Section};
 use place::{Place, Template, VARIABLES};
@@ -24,6 +24,7 @@ pub const KIND: Kind = Kind {
     load: Load::Full,
     fuses: false,
     options: &["MAILDIR", "LINE_END", "ADD_TRACE", "DEFAULT_DOMAIN"],
+    personal: &[],
     check: |section| Ok(Box::new(RelayToMaildir::read(section)?)),
 };
 
@@ -47,7 +48,7 @@ struct Refused {
 }
 
 impl Stage for RelayToMaildir {
-    fn run(&self, mut message: Context) -> Result<Done, StageError> {
+    fn run(&self, mut message: Context, _tables: &mut dyn Tables) -> Result<Done, StageError> {
         if message.rcpt_to().is_empty() {
             return Err(StageError::host("the message has no recipient").permanent());
         }

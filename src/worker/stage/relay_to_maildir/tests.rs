@@ -27,7 +27,7 @@ impl Base {
         let mut route = fixture::route("relay");
         route.bounce = options.contains("BOUNCE_STAGE").then(|| "bounce".to_owned());
         let stage = read(&format!("MAILDIR = {}/{template}\n{options}", self.0.display())).unwrap();
-        stage.run(fixture::context(row, route)).map(Done::into_outcome)
+        stage.run(fixture::context(row, route), &mut fixture::Unconnected).map(Done::into_outcome)
     }
 
     /// The files of a folder below the base, in order.
@@ -309,7 +309,10 @@ fn a_message_with_a_next_stage_goes_on() {
     let mut route = fixture::route("relay");
     route.next = Some("archive".into());
     let stage = read(&format!("MAILDIR = {}/in", base.0.display())).unwrap();
-    let outcome = stage.run(fixture::context(row(&["bob@x"]), route)).unwrap().into_outcome();
+    let outcome = stage
+        .run(fixture::context(row(&["bob@x"]), route), &mut fixture::Unconnected)
+        .unwrap()
+        .into_outcome();
     assert_eq!(outcome.to, Move::Advance { stage: "archive".into() });
 }
 
