@@ -94,6 +94,12 @@ const PROGRAMS: &[Program] = &[
     program("pepsi-stage-if", "stage: one way or the other by a condition", STAGE_USAGE, worker::main),
     program("pepsi-stage-discard", "stage: end a message undelivered", STAGE_USAGE, worker::main),
     program("pepsi-stage-relay-to-maildir", "stage: deliver into Maildirs", STAGE_USAGE, worker::main),
+    program(
+        "pepsi-stage-srs",
+        "stage: rewrite senders of forwarded mail, and undo it",
+        STAGE_USAGE,
+        worker::main,
+    ),
 ];
 
 const STAGE_USAGE: &str = "worker    read ids on standard input until it ends, answer one status a line";

@@ -146,3 +146,15 @@ fn every_short_text_is_answered() {
     grow(&mut String::new(), 5, &mut accepted);
     assert!(accepted > 500, "{accepted}");
 }
+
+#[test]
+fn a_local_part_is_quoted_where_it_has_to_be() {
+    for (text, local) in
+        [("a.b+c", "a.b+c"), ("", "\"\""), ("a..b", "\"a..b\""), ("a@b", "\"a@b\""), ("\"\\", "\"\\\"\\\\\"")]
+    {
+        assert_eq!((local_of(text).as_str(), content(local).as_ref()), (local, text));
+    }
+    for local in ["\"", "a\"b\"", "\"a"] {
+        assert_eq!(content(local), local);
+    }
+}

@@ -7,6 +7,5 @@ mod encoded;
 pub mod header;
 mod mailboxes;
 pub mod split;
-#[allow(dead_code)]
 pub mod srs;
 pub mod trace;

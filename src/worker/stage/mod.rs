@@ -6,6 +6,7 @@
 mod discard;
 mod if_;
 mod relay_to_maildir;
+mod srs;
 
 use super::context::{Context, Done, Load};
 use super::error::StageError;
@@ -38,7 +39,7 @@ pub struct Kind {
     pub check: fn(&Section<'_>) -> Result<Box<dyn Stage>, ConfError>,
 }
 
-const KINDS: &[Kind] = &[if_::KIND, discard::KIND, relay_to_maildir::KIND];
+const KINDS: &[Kind] = &[if_::KIND, discard::KIND, relay_to_maildir::KIND, srs::KIND];
 
 /// The kind of stage that `program` runs.
 pub fn find(program: &str) -> Option<&'static Kind> {
