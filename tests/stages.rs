@@ -95,3 +95,111 @@ fn a_rewritten_sender_leads_back_and_a_forged_one_to_the_bounce_stage() {
     assert_eq!((run.output.as_str(), run.code), ("", 78));
     assert!(run.log.contains("SECRET_FILE") && !run.log.contains("this year"), "{}", run.log);
 }
+
+const CHECK: &str = "pepsi-stage-check-whitelist";
+const LEARN: &str = "pepsi-stage-auto-whitelist";
+
+fn whitelist(config: &Path, args: &[&str], input: &str) -> Run {
+    run("pepsi-whitelist", config, args, input)
+}
+
+// Req: A5
+#[test]
+fn whom_our_users_write_to_they_take_mail_from() {
+    let mut db = database();
+    let config = db
+        .config()
+        .stage("learn", LEARN, &[("NEXT_STAGE", "send")])
+        .stage(
+            "check",
+            CHECK,
+            &[("LISTED_STAGE", "deliver"), ("NEXT_STAGE", "filter"), ("RECIPIENT_DELIMITER", "+")],
+        )
+        .write();
+    let ours = r#"{"origin": {"auth_user": "ann"}}"#;
+    let sent = claimed(&mut db, "learn", "Ann@x", &["Bob@y", "carl@z"], ours);
+    for _ in 0..2 {
+        let run = worker(LEARN, &config, &format!("{sent} 1\n"));
+        assert_eq!((run.output.as_str(), run.code), ("ready claims\n0\n", 0), "{}", run.log);
+        // As if its end had not been written.
+        db.run("UPDATE pepsi.workqueue SET status = 'running', stage = 'learn'");
+    }
+    let listed = db.text("SELECT string_agg(concat_ws(' ', address, correspondent, source), ',' ORDER BY 2) FROM pepsi.whitelist");
+    assert_eq!(listed, "ann@x bob@y learn,ann@x carl@z learn");
+    db.run("DELETE FROM pepsi.workqueue");
+
+    let dsn = r#"{"dsn": {"rcpt": [{"orcpt": "1"}, {"orcpt": "2"}, {"orcpt": "3"}]}}"#;
+    let mut ids = vec![claimed(&mut db, "check", "BOB@y", &["dan@x", "ann@x", "ann+list@x"], dsn)];
+    ids.push(claimed(&mut db, "check", "", &["ann@x"], "{}"));
+    ids.push(claimed(&mut db, "check", "carl@z", &["ann@x"], "{}"));
+    let lines: String = ids.iter().map(|id| format!("{id} 1\n")).collect();
+    let run = worker(CHECK, &config, &lines);
+    assert_eq!((run.output.as_str(), run.code), ("ready claims\n0\n0\n0\n", 0), "{}", run.log);
+    let mut left: Vec<String> = rows(&mut db).lines().map(str::to_owned).collect();
+    left.sort();
+    assert_eq!(
+        left,
+        [
+            "deliver pending <BOB@y> ann@x,ann+list@x",
+            "deliver pending <carl@z> ann@x",
+            "filter pending <> ann@x",
+            "filter pending <BOB@y> dan@x",
+        ]
+    );
+    let orcpt = "SELECT jsonb_path_query_array(state, '$.dsn.rcpt[*].orcpt')::text FROM pepsi.workqueue WHERE cardinality(rcpt_to) = 2";
+    assert_eq!(db.text(orcpt), r#"["2", "3"]"#);
+}
+
+// Req: CLI5
+#[test]
+fn a_whitelist_is_seen_and_changed_and_imported_but_for_what_is_wrong() {
+    let mut db = database();
+    let config = db.config().write();
+    let ok = |args: &[&str]| {
+        let run = whitelist(&config, args, "");
+        assert_eq!((run.code, run.log.as_str()), (0, ""), "{args:?}");
+        run.output
+    };
+    ok(&["add", "Bob@x", "ann@Y", "@z"]);
+    ok(&["add", "bob@x", "ANN@y"]);
+    ok(&["add", "eve@x", "ann@y"]);
+    let table = ok(&["list"]);
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
+    assert_eq!(
+        lines,
+        [
+            ["ADDRESS", "CORRESPONDENT", "SOURCE"],
+            ["bob@x", "@z", "manual"],
+            ["bob@x", "ann@y", "manual"],
+            ["eve@x", "ann@y", "manual"]
+        ]
+    );
+    let lines = ok(&["list", "--json", "--correspondent", "Ann@y", "--address", "eve@x"]);
+    let object: serde_json::Value = serde_json::from_str(&lines).expect("one object");
+    assert_eq!((&object["address"], &object["correspondent"]), (&"eve@x".into(), &"ann@y".into()));
+    let few = whitelist(&config, &["list", "--limit", "2"], "");
+    assert_eq!((few.code, few.output.lines().count()), (0, 3));
+    assert!(few.log.contains("there are more entries"), "{}", few.log);
+    ok(&["remove", "BOB@x", "ann@y", "nobody@y"]);
+    let none = whitelist(&config, &["remove", "bob@x", "ann@y"], "");
+    assert_eq!((none.code, none.log.lines().count()), (1, 1), "{}", none.log);
+
+    let text = "# ours\nbob@x ann@y\n\nbob@x\nbob@x Carl@y\nbob@x a b@y\nbob@x carl@y\n";
+    let many: String = (0..2500).map(|number| format!("many@x c{number}@y\n")).collect();
+    let file = db.folder().join("pairs");
+    fs::write(&file, format!("{text}{many}bob@x last@y")).expect("written");
+    let run = whitelist(&config, &["import", file.to_str().expect("a path")], "");
+    assert_eq!((run.code, run.output.as_str()), (65, ""), "{}", run.log);
+    let log: Vec<&str> = run.log.lines().collect();
+    assert!(log.len() == 3 && log[0].contains("/pairs:4: ") && log[1].contains("/pairs:6: "), "{}", run.log);
+    assert!(log[2].ends_with("imported pairs=2504 new=2503 wrong=2"), "{}", run.log);
+    assert_eq!(db.number("SELECT count(*) FROM pepsi.whitelist WHERE address = 'bob@x'"), 4);
+    ok(&["remove", "many@x", "--all"]);
+    assert_eq!(db.number("SELECT count(*) FROM pepsi.whitelist"), 5);
+    let run = whitelist(&config, &["import"], "bob@x dan@y\n");
+    assert_eq!((run.code, run.log.lines().count()), (0, 1), "{}", run.log);
+    let gone = whitelist(&config, &["import", "/nonexistent/pairs"], "");
+    assert!(gone.code == 74 && gone.log.contains("/nonexistent/pairs"), "{}", gone.log);
+    let folder = whitelist(&config, &["import", "/"], "");
+    assert_eq!((folder.code, folder.log.lines().count()), (74, 1), "{}", folder.log);
+}

@@ -72,6 +72,16 @@ pub fn parse_long(text: &str) -> Result<Address, AddressError> {
     check(text).map_err(AddressError)
 }
 
+/// An address with a domain in the form in which addresses are compared where case does not count: in lower case, with
+/// quotes only where they have to be, without trailing dot.
+pub fn folded(text: &str) -> Result<String, AddressError> {
+    let Address { local, domain } = parse_long(text)?;
+    if domain.is_empty() {
+        return Err(AddressError(String::from("has no domain")));
+    }
+    Ok(format!("{}@{domain}", local_of(&content(&local))).to_lowercase())
+}
+
 /// What a local part means: without its quotes and what they take to escape.
 pub fn content(local: &str) -> Cow<'_, str> {
     let Some(inner) = local.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
