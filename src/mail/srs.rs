@@ -183,7 +183,8 @@ fn foreign(address: &Address) -> Option<(Option<String>, String)> {
             let (_, kept) = rest[1..].split_once('=')?;
             let (host, rest) = kept.split_once('=')?;
             let inner = rest.strip_prefix(SEPARATORS)?;
-            (!host.is_empty() && is_whole(inner)).then(|| (Some(host.to_owned()), rest.to_owned()))
+            let is_made = is_whole(inner) && address::domain(host).is_ok();
+            is_made.then(|| (Some(host.to_owned()), rest.to_owned()))
         }
     }
 }

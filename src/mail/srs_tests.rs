@@ -84,6 +84,8 @@ fn a_sender_comes_back_as_it_was_written() {
         "SRS1=HHHH=c.example=TT=d.example=x@b.example",
         "SRS1=HHHH==@b.example",
         "SRS1=HHHH===HHHH=TT=c.example=x@b.example",
+        "\"SRS1=HHHH=c d==HHHH=TT=c.example=x\"@b.example",
+        "SRS1=HHHH=-c==HHHH=TT=c.example=x@b.example",
         "SRS2=HHHH=TT=c.example=x@b.example",
         "\"SRS0=HHHH=TT=c.example=\\x\"@b.example",
     ] {
@@ -252,6 +254,7 @@ fn thousands_of_senders_are_kept() {
         assert!(kind == 0 || made.trim_start_matches('"').starts_with("SRS1="), "{sender} {made}");
         let back = undone(&made, day + random.below(22) as u64);
         assert_eq!(back, Ok(Some(expected.unwrap_or(sender))), "{made}");
+        assert!(back.is_ok_and(|back| address::parse_long(&back.unwrap_or_default()).is_ok()), "{made}");
         kinds[kind] += 1;
     }
     assert!(kinds.iter().all(|count| *count > 4000), "{kinds:?}");
