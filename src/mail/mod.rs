@@ -7,4 +7,5 @@ mod encoded;
 pub mod header;
 mod mailboxes;
 pub mod split;
+pub mod srs;
 pub mod trace;

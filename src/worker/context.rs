@@ -212,6 +212,11 @@ impl Context {
         self.row.received_at_us
     }
 
+    /// When it was loaded, by the database's clock; microseconds since 1970.
+    pub fn now_us(&self) -> i64 {
+        self.row.now_us
+    }
+
     pub fn state(&self) -> &Map<String, Value> {
         &self.state
     }
