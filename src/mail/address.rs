@@ -5,6 +5,7 @@
 //! can stand in a header, a log line or an SMTP command; its `Display` parses to the same address. Linear time, after
 //! a bound on the length. What a path on disk may hold is not decided here.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -100,6 +101,70 @@ fn check(text: &str) -> Result<Address, String> {
         return Err(format!("is longer than {MAX_ADDRESS} octets"));
     }
     Ok(Address { local: local.to_owned(), domain: domain.to_owned() })
+}
+
+/// A domain or an address literal in the form in which domains are compared: in lower case, without trailing dot.
+pub fn domain(text: &str) -> Result<String, AddressError> {
+    if text.len() > MAX_ADDRESS {
+        return Err(AddressError(format!("is longer than {MAX_ADDRESS} octets")));
+    }
+    check_domain(text).map(str::to_lowercase).map_err(AddressError)
+}
+
+/// Any text as local part and domain, split at its last `@` outside quotes and not checked further: to find something by,
+/// never to write. The domain is in the form in which domains are compared; None where there is no `@`.
+pub fn divide(text: &str) -> (&str, Option<String>) {
+    let quoted = if text.starts_with('"') { closing_quote(text).unwrap_or(0) } else { 0 };
+    match text[quoted..].rfind('@') {
+        Some(at) => {
+            let (local, domain) = (&text[..quoted + at], &text[quoted + at + 1..]);
+            (local, Some(domain.strip_suffix('.').unwrap_or(domain).to_lowercase()))
+        }
+        None => (text, None),
+    }
+}
+
+/// What a local part says, without the quotes and backslashes that quote it: these alone make no other mailbox (RFC 5321
+/// section 4.1.2). What is not well quoted stays as it is.
+pub fn content(local: &str) -> Cow<'_, str> {
+    if !local.starts_with('"') || closing_quote(local) != Some(local.len()) {
+        return Cow::Borrowed(local);
+    }
+    let mut content = String::new();
+    let mut escaped = false;
+    for c in local[1..local.len() - 1].chars() {
+        escaped = c == '\\' && !escaped;
+        if !escaped {
+            content.push(c);
+        }
+    }
+    Cow::Owned(content)
+}
+
+/// The local part that says `content`: in quotes only where it has to be.
+pub fn local_of(content: &str) -> String {
+    if is_dot_string(content) {
+        return content.to_owned();
+    }
+    format!("\"{}\"", content.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+fn is_dot_string(text: &str) -> bool {
+    !text.is_empty() && dotted_end(text) == Ok(text.len())
+}
+
+/// Behind the quote that closes the one in front.
+fn closing_quote(text: &str) -> Option<usize> {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => return Some(at + 1),
+            _ => {}
+        }
+    }
+    None
 }
 
 /// Where a quoted local part ends, behind its closing quote.

@@ -3,6 +3,7 @@
 //! Everything here takes any bytes, in time linear in their number, and never fails but where a refusal is the answer.
 
 pub mod address;
+pub mod alias;
 mod encoded;
 pub mod header;
 mod mailboxes;

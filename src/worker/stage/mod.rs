@@ -3,9 +3,11 @@
 //! A stage sees `Context` and its own section; it never sees SQL, and standard output belongs to the line protocol (R4).
 //! To add one: a file here, a `Kind` in it, and its line in `KINDS`.
 
+mod aliases;
 mod discard;
 mod if_;
 mod relay_to_maildir;
+mod route;
 
 use super::context::{Context, Done, Load};
 use super::error::StageError;
@@ -38,7 +40,7 @@ pub struct Kind {
     pub check: fn(&Section<'_>) -> Result<Box<dyn Stage>, ConfError>,
 }
 
-const KINDS: &[Kind] = &[if_::KIND, discard::KIND, relay_to_maildir::KIND];
+const KINDS: &[Kind] = &[if_::KIND, discard::KIND, relay_to_maildir::KIND, route::KIND, aliases::KIND];
 
 /// The kind of stage that `program` runs.
 pub fn find(program: &str) -> Option<&'static Kind> {
