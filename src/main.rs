@@ -100,6 +100,12 @@ const PROGRAMS: &[Program] = &[
         STAGE_USAGE,
         worker::main,
     ),
+    program(
+        "pepsi-stage-edit-settings",
+        "stage: change the settings of an address by its owner's mail",
+        STAGE_USAGE,
+        worker::main,
+    ),
     program("pepsi-stage-relay-to-maildir", "stage: deliver into Maildirs", STAGE_USAGE, worker::main),
 ];
 

@@ -7,5 +7,6 @@ pub mod alias;
 mod encoded;
 pub mod header;
 mod mailboxes;
+pub mod plain;
 pub mod split;
 pub mod trace;

@@ -5,6 +5,7 @@
 
 mod aliases;
 mod discard;
+mod edit_settings;
 mod if_;
 mod relay_to_maildir;
 mod route;
@@ -40,7 +41,8 @@ pub struct Kind {
     pub check: fn(&Section<'_>) -> Result<Box<dyn Stage>, ConfError>,
 }
 
-const KINDS: &[Kind] = &[if_::KIND, discard::KIND, relay_to_maildir::KIND, route::KIND, aliases::KIND];
+const KINDS: &[Kind] =
+    &[if_::KIND, discard::KIND, relay_to_maildir::KIND, route::KIND, aliases::KIND, edit_settings::KIND];
 
 /// The kind of stage that `program` runs.
 pub fn find(program: &str) -> Option<&'static Kind> {
