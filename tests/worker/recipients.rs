@@ -1,4 +1,5 @@
-//! Stages that look at recipients, on a real database: `route` splits a message, `aliases` replaces its recipients.
+//! Stages that look at recipients, on a real database: `route` splits a message, `aliases` replaces its recipients, `edit-settings`
+//! takes those that are for it out.
 
 use super::harness::{Database, database};
 use super::talk::worker;
@@ -6,6 +7,7 @@ use std::fs;
 
 const ROUTE: &str = "pepsi-stage-route";
 const ALIASES: &str = "pepsi-stage-aliases";
+const EDIT: &str = "pepsi-stage-edit-settings";
 
 /// A message that was claimed once, with these recipients and NOTIFY parameters; its id.
 fn claimed(db: &mut Database, stage: &str, rcpt_to: &[&str], notify: &[&str]) -> i64 {
@@ -106,4 +108,33 @@ fn aliases_come_from_files_and_from_the_database() {
     let run = worker(ALIASES, &config, "");
     assert_eq!((run.output.as_str(), run.code), ("", 78));
     assert!(run.log.contains(&format!("{}:3: ", file.display())), "{}", run.log);
+}
+
+// Req: A6, U1
+#[test]
+fn settings_are_changed_by_mail_and_all_else_passes_without_its_body() {
+    let mut db = database();
+    let condition = [("FIELD", "subject"), ("EQUALS", "s"), ("THEN_STAGE", "edit"), ("NEXT_STAGE", "out")];
+    let options = [("CONTROL_ADDRESS", "settings@x"), ("NEXT_STAGE", "out"), ("ANSWER_STAGE", "answers")];
+    let config = db.config().stage("init", super::IF, &condition).stage("edit", EDIT, &options).write();
+    let login = "UPDATE pepsi.workqueue SET state = state || '{\"origin\": {\"auth_user\": \"Ann@X\"}}'";
+    let (other, control) = (
+        claimed(&mut db, "init", &["bob@x"], &[]),
+        claimed(&mut db, "init", &["settings@x", "bob@x"], &["NEVER", ""]),
+    );
+    db.run(login);
+    let run = worker(super::IF, &config, &format!("{other} 1\n"));
+    assert!(run.output.starts_with("ready claims\n0 [[\"edit\","), "{}{}", run.output, run.log);
+    assert_eq!(worker(super::IF, &config, &format!("{control} 1\n")).output, "ready claims\n0\n");
+    assert_eq!(rows(&mut db), "out pending bob@x\nedit pending settings@x,bob@x NEVER/");
+    db.run(&format!(
+        "UPDATE pepsi.workqueue SET status = 'running', claims = 2 WHERE workqueue_id = {control}"
+    ));
+    assert_eq!(worker(EDIT, &config, &format!("{control} 2\n")).code, 0);
+    assert_eq!(rows(&mut db), "out pending bob@x\nout pending bob@x \nanswers pending ann@x");
+    let answer = db.text(
+        "SELECT concat(mail_from, '|', convert_from(headers, 'UTF8'), convert_from(body, 'UTF8'))
+         FROM pepsi.workqueue JOIN pepsi.workqueue_body USING (body_id) WHERE stage = 'answers'",
+    );
+    assert!(answer.starts_with("|Date: ") && answer.contains("There is no line \"end\""), "{answer}");
 }

@@ -175,6 +175,18 @@ impl Maps {
     }
 }
 
+/// What an address stands for, and the tag that was left off to find it.
+pub type Found<'a> = (&'a Meaning, Option<&'a str>);
+
+/// Why it is not known what an address stands for.
+#[derive(Clone, Copy, Debug)]
+pub enum Trouble<'a> {
+    /// A row that does not parse.
+    Unreadable(&'a str),
+    /// There were too many to ask for.
+    NotAsked,
+}
+
 /// The maps as one message sees them.
 pub struct View<'a> {
     pub maps: &'a Maps,
@@ -249,23 +261,21 @@ impl<'a> View<'a> {
         }
     }
 
-    /// What an address stands for, with the tag that was left off to find it; the error is a row that does not parse.
-    pub fn find<'b>(
-        &'b self,
-        mailbox: &'b Mailbox,
-    ) -> Result<Option<(&'b Meaning, Option<&'b str>)>, &'b str> {
+    pub fn find<'b>(&'b self, mailbox: &'b Mailbox) -> Result<Option<Found<'b>>, Trouble<'b>> {
         for (key, tag) in self.maps.rules.keys(mailbox) {
             for (place, map) in self.maps.maps.iter().enumerate() {
                 let found = match map {
                     Map::File(entries) => entries.get(&key).map(Ok),
                     // Never taken for one that is not there.
                     Map::Table(_) if !key.contains('\0') && !self.asked.contains(&key) => {
-                        return Err("the message leads to too many addresses to look for all of them");
+                        return Err(Trouble::NotAsked);
                     }
-                    Map::Table(_) => self.rows.get(&(place, key.clone())).map(Result::as_ref),
+                    Map::Table(_) => self.rows.get(&(place, key.clone())).map(|row| row.as_ref()),
                 };
                 if let Some(found) = found {
-                    return found.map(|meaning| Some((meaning, tag))).map_err(String::as_str);
+                    return found
+                        .map(|meaning| Some((meaning, tag)))
+                        .map_err(|why| Trouble::Unreadable(why.as_str()));
                 }
             }
         }

@@ -20,6 +20,7 @@ use crate::{Level, log};
 use expand::{End, Ended, MAX_DEPTH, MAX_STEPS, expand};
 use maps::{Maps, View};
 use serde_json::{Value, json};
+use std::fmt::Display;
 use std::time::Duration;
 
 pub const KIND: Kind = Kind {
@@ -73,6 +74,13 @@ struct Refused {
     recipient: Recipient,
     told: String,
     reason: String,
+    /// Of the line in the log: an entry that is wrong is to be mended, one that fails is as it should be.
+    level: Level,
+}
+
+struct Waits {
+    place: usize,
+    why: String,
 }
 
 /// The ends by what is to be done.
@@ -80,9 +88,7 @@ struct Refused {
 struct Sorted {
     goes_on: Vec<Recipient>,
     refused: Vec<Refused>,
-    /// Places, and why the first of them waits.
-    waits: Vec<usize>,
-    why: String,
+    waits: Vec<Waits>,
     discarded: usize,
 }
 
@@ -97,18 +103,16 @@ impl Sorted {
                 End::Failed { address, text } => {
                     let told = if text.is_empty() { TAKES_NO_MAIL.to_owned() } else { text };
                     let reason = format!("{address}: {told}");
-                    sorted.refused.push(Refused { recipient: recipient(address), told, reason });
+                    let recipient = recipient(address);
+                    sorted.refused.push(Refused { recipient, told, reason, level: Level::Info });
                 }
                 End::Broken { address, why } => {
                     let reason = format!("the alias {address} {why}");
-                    let told = IS_WRONG.to_owned();
-                    sorted.refused.push(Refused { recipient: recipient(address), told, reason });
+                    let (told, recipient) = (IS_WRONG.to_owned(), recipient(address));
+                    sorted.refused.push(Refused { recipient, told, reason, level: Level::Error });
                 }
-                End::Unreadable(why) => {
-                    sorted.waits.push(place);
-                    if sorted.why.is_empty() {
-                        sorted.why = format!("cannot read an alias: {why}");
-                    }
+                End::Waits(why) => {
+                    sorted.waits.push(Waits { place, why: format!("cannot resolve an alias: {why}") });
                 }
             }
         }
@@ -117,17 +121,15 @@ impl Sorted {
 }
 
 fn conclude(mut message: Context, sorted: Sorted) -> Result<Done, StageError> {
-    let Sorted { goes_on, refused, waits, why, discarded } = sorted;
+    let Sorted { goes_on, refused, waits, discarded } = sorted;
     if discarded > 0 {
-        let pairs: [(&str, &dyn std::fmt::Display); 2] = [("id", &message.id()), ("count", &discarded)];
+        let pairs: [(&str, &dyn Display); 2] = [("id", &message.id()), ("count", &discarded)];
         log(Level::Info, message.stage(), "an alias discards the message for recipients", &pairs);
     }
     let mut groups: Vec<FanGroup> = refused.iter().map(|refused| bounced(&message, refused)).collect();
     let all: Vec<usize> = (0..message.rcpt_to().len()).collect();
     if !goes_on.is_empty() {
-        if !waits.is_empty() {
-            groups.push(waiting(&message, &waits, &why));
-        }
+        groups.extend(waits.iter().map(|waits| waiting(&message, waits)));
         let state = dsn(&message, &goes_on).map_or_else(|| json!({}), |dsn| json!({ "dsn": dsn }));
         let rcpt_to: Vec<String> = goes_on.into_iter().map(|recipient| recipient.text).collect();
         message.fan_out(&all, groups);
@@ -137,9 +139,10 @@ fn conclude(mut message: Context, sorted: Sorted) -> Result<Done, StageError> {
             message.rewrite_recipients(rcpt_to, state)
         };
     }
-    if !waits.is_empty() {
-        message.fan_out(&waits, groups);
-        return Err(message.stop(StageError::host(why)));
+    if let Some((first, others)) = waits.split_first() {
+        groups.extend(others.iter().map(|waits| waiting(&message, waits)));
+        message.fan_out(&[first.place], groups);
+        return Err(message.stop(StageError::host(first.why.as_str())));
     }
     if groups.is_empty() {
         return Ok(message.finish());
@@ -155,9 +158,9 @@ fn conclude(mut message: Context, sorted: Sorted) -> Result<Done, StageError> {
 
 /// The row of a recipient that is refused.
 fn bounced(message: &Context, refused: &Refused) -> FanGroup {
-    let Refused { recipient, told, reason } = refused;
-    let pairs: [(&str, &dyn std::fmt::Display); 2] = [("id", &message.id()), ("reason", reason)];
-    log(Level::Warning, message.stage(), "a recipient is refused", &pairs);
+    let Refused { recipient, told, reason, level } = refused;
+    let pairs: [(&str, &dyn Display); 2] = [("id", &message.id()), ("reason", reason)];
+    log(*level, message.stage(), "a recipient is refused", &pairs);
     let mut state = json!({
         "last_error": reason, "failed_stage": message.stage(), "failure_class": "permanent",
     });
@@ -167,12 +170,10 @@ fn bounced(message: &Context, refused: &Refused) -> FanGroup {
         let mut bounce = json!({
             "kind": "permanent", "diagnostic": told, "failed_recipient": recipient.text,
         });
-        for (key, value) in ["notify", "orcpt"]
-            .iter()
-            .map(|key| (key, dsn.as_ref().map(|dsn| &dsn["rcpt"][0][key])))
-            .chain([(&"envid", message.state().get("dsn").map(|dsn| &dsn["envid"]))])
-        {
-            if let Some(value) = value.filter(|value| !value.is_null()) {
+        let entry = dsn.as_ref().map(|dsn| &dsn["rcpt"][0]);
+        let envelope = message.state().get("dsn");
+        for (key, of) in [("notify", entry), ("orcpt", entry), ("envid", envelope)] {
+            if let Some(value) = of.and_then(|of| of.get(key)) {
                 bounce[key] = value.clone();
             }
         }
@@ -185,12 +186,12 @@ fn bounced(message: &Context, refused: &Refused) -> FanGroup {
     FanGroup { stage, state, status, ..FanGroup::new(vec![recipient.text.clone()]) }
 }
 
-/// The row of recipients whose entries cannot be read.
-fn waiting(message: &Context, places: &[usize], why: &str) -> FanGroup {
-    let pairs: [(&str, &dyn std::fmt::Display); 2] = [("id", &message.id()), ("reason", &why)];
-    log(Level::Warning, message.stage(), "recipients are put off", &pairs);
-    let mut group = message.group_of(places);
-    group.state["last_error"] = json!(why);
+/// The row of a recipient that waits. It is alone there: nobody else's entries keep it waiting again.
+fn waiting(message: &Context, waits: &Waits) -> FanGroup {
+    let pairs: [(&str, &dyn Display); 2] = [("id", &message.id()), ("error", &waits.why)];
+    log(Level::Warning, message.stage(), "a recipient is put off", &pairs);
+    let mut group = message.group_of(&[waits.place]);
+    group.state["last_error"] = json!(waits.why);
     group.state["temporary_failures"] = json!(1);
     FanGroup { status: GroupStatus::Retry(PAUSE), ..group }
 }
