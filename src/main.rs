@@ -93,6 +93,7 @@ const PROGRAMS: &[Program] = &[
     program("pepsi-queue", "look at the messages in the queue", QUEUE_USAGE, tool::queue::main),
     program("pepsi-stage-if", "stage: one way or the other by a condition", STAGE_USAGE, worker::main),
     program("pepsi-stage-discard", "stage: end a message undelivered", STAGE_USAGE, worker::main),
+    program("pepsi-stage-pipe", "stage: run any program for each message", STAGE_USAGE, worker::main),
     program("pepsi-stage-relay-to-maildir", "stage: deliver into Maildirs", STAGE_USAGE, worker::main),
 ];
 

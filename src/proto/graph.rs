@@ -38,6 +38,9 @@ const QUEUE_LIMIT: RangeInclusive<u64> = 1..=1000;
 /// Messages until a worker is recycled.
 const MAX_MESSAGES: RangeInclusive<u64> = 1..=1_000_000_000;
 
+/// How long one message may take unless the section says it.
+pub const MAX_RUNTIME: Duration = Duration::from_secs(5 * 60);
+
 /// One stage as the dispatcher and the worker see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {
@@ -120,7 +123,7 @@ fn read_stage(section: &Section<'_>, name: &str, errors: &mut Vec<ConfError>) ->
     let program = kept(section.required("PROGRAM"), errors);
     let next = kept(stage_option(section, "NEXT_STAGE"), errors);
     let bounce = kept(stage_option(section, "BOUNCE_STAGE"), errors);
-    let max_runtime = kept(positive(section, "MAX_RUNTIME", Duration::from_secs(5 * 60)), errors);
+    let max_runtime = kept(positive(section, "MAX_RUNTIME", MAX_RUNTIME), errors);
     let max_lifetime = kept(positive(section, "MAX_LIFETIME", Duration::from_secs(120 * 3600)), errors);
     let fusion = match section.get("FUSION") {
         Ok(None) => Some(None),
@@ -171,9 +174,21 @@ pub fn stage_option(section: &Section<'_>, option: &str) -> Result<Option<String
     Ok(Some(name))
 }
 
-/// Options that name a stage, whoever's they are: `NEXT_STAGE`, `THEN_STAGE`, a listener's `STAGE`.
-fn names_stage(option: &str) -> bool {
-    option == "STAGE" || option.ends_with("_STAGE")
+/// The stages that an option names, whoever's it is: `NEXT_STAGE`, `THEN_STAGE`, a listener's `STAGE`; or `EXIT_STAGES` with
+/// its `KEY:STAGE` and more of them.
+fn named_stages(section: &Section<'_>, option: &str) -> Vec<String> {
+    let (is_one, are_many) = (option == "STAGE" || option.ends_with("_STAGE"), option.ends_with("_STAGES"));
+    if !is_one && !are_many {
+        return Vec::new();
+    }
+    // An option of a program's own that does not expand is that program's to report.
+    let Ok(Some(value)) = section.get(option) else { return Vec::new() };
+    let value = value.to_ascii_lowercase();
+    if is_one {
+        return Some(value).filter(|name| !name.is_empty()).into_iter().collect();
+    }
+    let words = value.split_ascii_whitespace().filter_map(|word| word.split_once(':'));
+    words.map(|(_, name)| name.to_owned()).collect()
 }
 
 fn warnings(conf: &Conf, stages: &BTreeMap<String, Stage>) -> Vec<ConfError> {
@@ -181,13 +196,8 @@ fn warnings(conf: &Conf, stages: &BTreeMap<String, Stage>) -> Vec<ConfError> {
     let mut named = BTreeSet::from([String::from(INIT)]);
     for section in conf.sections() {
         let own = section.name().strip_prefix("stage-");
-        for option in section.options().into_iter().filter(|option| names_stage(option)) {
-            // An option of a program's own that does not expand is that program's to report.
-            let Ok(Some(value)) = section.get(option) else { continue };
-            let target = value.to_ascii_lowercase();
-            if target.is_empty() {
-                continue;
-            }
+        let named_by = |option| named_stages(&section, option).into_iter().map(move |name| (option, name));
+        for (option, target) in section.options().into_iter().flat_map(named_by) {
             if own.is_some() && !stages.contains_key(&target) {
                 let shown = escape(&target, MAX_STAGE_NAME);
                 warnings.push(section.error(option, &format!("there is no section [stage-{shown}]")));

@@ -9,6 +9,7 @@ pub mod context;
 pub mod error;
 #[cfg(test)]
 mod fixture;
+mod helper;
 pub mod runtime;
 pub mod stage;
 mod successors;

@@ -5,11 +5,13 @@
 
 mod discard;
 mod if_;
+mod pipe;
 mod relay_to_maildir;
 
 use super::context::{Context, Done, Load};
 use super::error::StageError;
 use super::tables::Tables;
+use crate::mail::line_end::LineEnd;
 use crate::proto::conf::{ConfError, Section};
 
 /// One section of the configuration, checked and ready to run.
@@ -38,9 +40,16 @@ pub struct Kind {
     pub check: fn(&Section<'_>) -> Result<Box<dyn Stage>, ConfError>,
 }
 
-const KINDS: &[Kind] = &[if_::KIND, discard::KIND, relay_to_maildir::KIND];
+const KINDS: &[Kind] = &[if_::KIND, discard::KIND, pipe::KIND, relay_to_maildir::KIND];
 
 /// The kind of stage that `program` runs.
 pub fn find(program: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.program == program)
+}
+
+/// LINE_END, which is lf where it is not set.
+fn line_end(section: &Section<'_>) -> Result<LineEnd, ConfError> {
+    let name = section.get("LINE_END")?.unwrap_or_else(|| "lf".into());
+    LineEnd::parse(&name)
+        .ok_or_else(|| section.error("LINE_END", &format!("\"{name}\" is neither lf nor crlf")))
 }
