@@ -163,11 +163,7 @@ impl Pipe {
 
     fn conclude(&self, mut message: Context, input: &[u8], report: Report) -> Result<Done, StageError> {
         let Report { end, output, said } = report;
-        let told = |what: &str| {
-            let last = said.last_line(MAX_SAID);
-            let colon = if last.is_empty() { "" } else { ": " };
-            format!("{} {what}{colon}{last}", self.command.program)
-        };
+        let told = |what: &str| format!("{} {what}{}", self.command.program, excerpt(&said));
         let code = match end {
             End::Code(code) => code,
             End::Signal(number) => {
@@ -237,6 +233,16 @@ impl Pipe {
             message.set_body(body.map(<[u8]>::to_vec)).map_err(failed)?;
         }
         Ok(())
+    }
+}
+
+/// The first and the last line of what it says, behind a colon.
+fn excerpt(said: &Said) -> String {
+    let (first, last) = (said.first_line(MAX_SAID), said.last_line(MAX_SAID));
+    match (first.is_empty(), first == last) {
+        (true, _) => String::new(),
+        (false, true) => format!(": {first}"),
+        (false, false) => format!(": {first} ... {last}"),
     }
 }
 

@@ -61,7 +61,7 @@ fn capture(script: &str, options: &str, headers: &[u8], body: Option<&[u8]>) -> 
 #[test]
 fn the_exit_code_decides() {
     for code in [0, 1, 2, 63, 64, 65, 75, 77, 78, 79, 126, 255] {
-        let script = format!("echo why; echo 'and more' >&2; exit {code}");
+        let script = format!("echo why; echo no; echo 'and more' >&2; exit {code}");
         let outcome = run(&script, "EXIT_STAGES = 2:unsure 255:Odd", row());
         match code {
             0 => assert_eq!(outcome.unwrap().to, goes_to("next")),
@@ -70,7 +70,11 @@ fn the_exit_code_decides() {
             _ => {
                 let error = outcome.unwrap_err();
                 assert_eq!(error.is_permanent, (64..=78).contains(&code) && code != 75, "{code}");
-                assert!(error.text.ends_with(&format!("ended with {code}: and more")), "{}", error.text);
+                assert!(
+                    error.text.ends_with(&format!("ended with {code}: why ... and more")),
+                    "{}",
+                    error.text
+                );
                 assert_eq!(error.into_kept().merge, json!({}));
             }
         }
@@ -91,7 +95,7 @@ fn a_refused_message_goes_to_the_bounce_stage_and_says_what_it_may() {
         assert_eq!((outcome.to, outcome.content), (goes_to("bounce"), Content::default()));
         let mut merge = outcome.merge;
         let error = merge["last_error"].take();
-        assert!(error.as_str().unwrap().ends_with("ended with 65: \\x01tail"), "{error}");
+        assert!(error.as_str().unwrap().ends_with("ended with 65: secret \\x1b ... \\x01tail"), "{error}");
         assert_eq!(
             merge,
             json!({
