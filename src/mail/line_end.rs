@@ -2,6 +2,8 @@
 //!
 //! Invariants: linear time; nothing but line ends changes, and of these a bare CR never.
 
+use super::split;
+
 /// What a line ends in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineEnd {
@@ -36,14 +38,28 @@ impl LineEnd {
         out
     }
 
-    /// The way back: a bare LF is a line end where LF is what ends lines.
-    pub fn restore(self, text: &[u8]) -> Vec<u8> {
-        let is_bare = |line: &[u8]| self == LineEnd::Lf && line.ends_with(b"\n") && !line.ends_with(b"\r\n");
-        let mut out = Vec::with_capacity(text.len() + text.len() / 32);
+    /// Header block and body of a message whose lines end so, as `split` has them: at the first empty line.
+    pub fn split(self, text: &[u8]) -> (&[u8], Option<&[u8]>) {
+        if self == LineEnd::Crlf {
+            return split::split(text);
+        }
+        let mut at = 0;
         for line in text.split_inclusive(|byte| *byte == b'\n') {
+            if line == b"\n" || line == b"\r\n" {
+                return (&text[..at], Some(&text[at + line.len()..]));
+            }
+            at += line.len();
+        }
+        (text, None)
+    }
+
+    /// The way back: a bare LF is a line end where LF is what ends lines.
+    pub fn restore(self, part: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(part.len() + part.len() / 32);
+        for line in part.split_inclusive(|byte| *byte == b'\n') {
             match line.strip_suffix(b"\n") {
-                Some(start) if is_bare(line) => {
-                    out.extend_from_slice(start);
+                Some(text) if self == LineEnd::Lf && !text.ends_with(b"\r") => {
+                    out.extend_from_slice(text);
                     out.extend_from_slice(b"\r\n");
                 }
                 Some(_) | None => out.extend_from_slice(line),
@@ -74,6 +90,17 @@ mod tests {
         assert_eq!(LineEnd::Lf.restore(b"a\nb\r\n\n\rc\n"), b"a\r\nb\r\n\r\n\rc\r\n");
         assert_eq!(LineEnd::Lf.restore(b"no end"), b"no end");
         assert_eq!(LineEnd::Lf.convert(b"bare\nLF stays\n"), b"bare\nLF stays\n");
+    }
+
+    #[test]
+    fn the_first_empty_line_counts() {
+        let lf = |text: &'static [u8]| LineEnd::Lf.split(text);
+        assert_eq!(lf(b"A: b\nC: d\n\nx\n\ny"), (&b"A: b\nC: d\n"[..], Some(&b"x\n\ny"[..])));
+        assert_eq!(lf(b"A: b\r\n\r\nx"), (&b"A: b\r\n"[..], Some(&b"x"[..])));
+        assert_eq!(lf(b"\n"), (&b""[..], Some(&b""[..])));
+        assert_eq!(lf(b"A: b\n"), (&b"A: b\n"[..], None));
+        assert_eq!(lf(b""), (&b""[..], None));
+        assert_eq!(LineEnd::Crlf.split(b"A: b\n\n\r\nx"), (&b"A: b\n\n"[..], Some(&b"x"[..])));
     }
 
     // Req: S4

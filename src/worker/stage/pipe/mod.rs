@@ -12,8 +12,8 @@ mod command;
 
 use super::{Context, Done, Kind, Load, Stage, StageError, Tables, line_end};
 use crate::host;
+use crate::mail::header;
 use crate::mail::line_end::LineEnd;
-use crate::mail::{header, split};
 use crate::proto::conf::{ConfError, Section};
 use crate::proto::graph;
 use crate::worker::helper::{End, Helper, Report, Said};
@@ -106,7 +106,7 @@ impl Stage for Pipe {
             file: &self.file,
             arguments: &arguments,
             environment: &environment,
-            input: &input,
+            input: &input.octets,
             output: (self.capture != Capture::No).then_some(self.output_limit),
             time_limit: self.time_limit,
             grace: self.grace,
@@ -152,16 +152,19 @@ impl Pipe {
     }
 
     /// The message as the program gets it.
-    fn input(&self, message: &Context) -> Result<Vec<u8>, StageError> {
-        let mut input = self.line_end.convert(message.headers()?);
-        if let Some(body) = message.body()? {
-            input.append(&mut self.line_end.convert(b"\r\n"));
-            input.append(&mut self.line_end.convert(body));
+    fn input(&self, message: &Context) -> Result<Input, StageError> {
+        let mut octets = self.line_end.convert(message.headers()?);
+        let headers = octets.len();
+        let mut body = None;
+        if let Some(old) = message.body()? {
+            octets.append(&mut self.line_end.convert(b"\r\n"));
+            body = Some(octets.len());
+            self.line_end.pieces(old).for_each(|piece| octets.extend_from_slice(piece));
         }
-        Ok(input)
+        Ok(Input { octets, headers, body })
     }
 
-    fn conclude(&self, mut message: Context, input: &[u8], report: Report) -> Result<Done, StageError> {
+    fn conclude(&self, mut message: Context, input: &Input, report: Report) -> Result<Done, StageError> {
         let Report { end, output, said } = report;
         let told = |what: &str| format!("{} {what}{}", self.command.program, excerpt(&said));
         let code = match end {
@@ -196,44 +199,43 @@ impl Pipe {
 
     /// Puts what it printed in the place of the message, or of its header. A part that it left as it got it stays as it is, line
     /// ends and all. The error is a clause about the program.
-    fn take(&self, message: &mut Context, input: &[u8], output: &[u8]) -> Result<(), String> {
+    fn take(&self, message: &mut Context, input: &Input, output: &[u8]) -> Result<(), String> {
         if output.is_empty() {
             return Err("printed nothing, and that is no message".into());
         }
-        if output == input {
+        if output == input.octets {
             return Ok(());
         }
-        let text = self.line_end.restore(output);
-        let (headers, body) = split::split(&text);
+        let (headers, body) = self.line_end.split(output);
         if header::fields(headers).is_empty() {
             return Err("printed something that does not begin with a header".into());
         }
-        let failed = |error: StageError| error.text;
-        let old = message.headers().map_err(failed)?;
-        if self.line_end == LineEnd::Crlf && bare_line_ends(headers) > bare_line_ends(old) {
+        let old_headers = &input.octets[..input.headers];
+        if self.line_end == LineEnd::Crlf && bare_line_ends(headers) > bare_line_ends(old_headers) {
             return Err("printed lines that end in LF alone, and LINE_END is crlf".into());
         }
-        let old_body = message.body().map_err(failed)?;
-        let is_same = |new: &[u8], old: &[u8]| self.line_end.convert(new) == self.line_end.convert(old);
-        let is_new_body = self.capture == Capture::Message
-            && match (body, old_body) {
-                (Some(new), Some(old)) => !is_same(new, old),
-                (None, None) => false,
-                (Some(_), None) | (None, Some(_)) => true,
-            };
-        let mut headers = headers.to_vec();
-        let has_body = if is_new_body { body.is_some() } else { old_body.is_some() };
-        if has_body && !headers.ends_with(b"\n") {
-            headers.extend_from_slice(b"\r\n");
-        }
-        if !is_same(&headers, old) {
+        let old_body = input.body.map(|at| &input.octets[at..]);
+        let body = if self.capture == Capture::Message { body } else { old_body };
+        let failed = |error: StageError| error.text;
+        if headers != old_headers {
+            let mut headers = self.line_end.restore(headers);
+            if body.is_some() && !headers.ends_with(b"\n") {
+                headers.extend_from_slice(b"\r\n");
+            }
             message.set_headers(headers).map_err(failed)?;
         }
-        if is_new_body {
-            message.set_body(body.map(<[u8]>::to_vec)).map_err(failed)?;
+        if body != old_body {
+            message.set_body(body.map(|body| self.line_end.restore(body))).map_err(failed)?;
         }
         Ok(())
     }
+}
+
+/// The message as the program gets it: the length of its header, and where its body begins, if it has one.
+struct Input {
+    octets: Vec<u8>,
+    headers: usize,
+    body: Option<usize>,
 }
 
 /// The first and the last line of what it says, behind a colon.
