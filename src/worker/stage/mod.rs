@@ -53,3 +53,10 @@ fn line_end(section: &Section<'_>) -> Result<LineEnd, ConfError> {
     LineEnd::parse(&name)
         .ok_or_else(|| section.error("LINE_END", &format!("\"{name}\" is neither lf nor crlf")))
 }
+
+#[cfg(test)]
+#[path = "example_tests.rs"]
+mod example_tests;
+#[cfg(test)]
+#[path = "../../../docs/examples/loop_guard.rs"]
+mod loop_guard;
