@@ -18,6 +18,13 @@ mod sql {
     impl std::fmt::Display for Error {
         fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { write!(f, "{self:?}") }
     }
+    pub mod fan {
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct Fan { pub groups: Vec<()>, pub sides: Vec<()> }
+        impl Fan {
+            pub fn is_empty(&self) -> bool { self.groups.is_empty() && self.sides.is_empty() }
+        }
+    }
     pub mod row {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Load { Metadata, Headers, Full }

@@ -23,6 +23,8 @@ mod host {
 mod batch;
 #[path = "sql/dispatcher.rs"]
 mod dispatcher;
+#[path = "sql/fan.rs"]
+mod fan;
 #[path = "sql/faults.rs"]
 mod faults;
 #[path = "sql/plans.rs"]
@@ -32,9 +34,13 @@ mod worker;
 
 use harness::Database;
 use sql::claim::{Claims, Want};
+use sql::fan::Fan;
 use sql::ops::Admission;
 use sql::queue::Held;
 use sql::{Db, Purpose};
+
+/// A message that leaves nothing beside it.
+static ALONE: Fan = Fan { groups: Vec::new(), sides: Vec::new() };
 
 const WORKER: Purpose = Purpose::Worker { synchronous_commit: false };
 

@@ -1,6 +1,7 @@
 //! The worker's statements for several rows at once (requirement B1): one SELECT, and one UPDATE or DELETE for each shape of
 //! outcome, each row fenced by its own claim (D4). Each statement is a transaction of its own; a row is in one of them.
 
+use super::fan::Fan;
 use super::queue::Held;
 use super::row::{Content, Move, Row, read};
 use super::{Db, Error, Statement, clean};
@@ -22,6 +23,7 @@ pub struct Write<'a> {
     pub content: &'a Content,
     pub merge: &'a Value,
     pub to: &'a Move,
+    pub fan: &'a Fan,
 }
 
 /// The statements that write several rows.
@@ -36,6 +38,9 @@ enum Shape {
 
 /// Which of them writes it; None: it needs one of its own.
 fn shape(write: &Write<'_>) -> Option<Shape> {
+    if !write.fan.is_empty() {
+        return None;
+    }
     let Content { mail_from: _, rcpt_to: _, header_from, subject, headers, body, stage: _ } = write.content;
     let is_envelope = header_from.is_none() && subject.is_none() && headers.is_none() && body.is_none();
     match write.to {
@@ -75,9 +80,18 @@ impl Db {
             }
         }
         for (at, write) in writes.iter().enumerate().filter(|(_, write)| shape(write).is_none()) {
-            results[at] = self.commit(write.row.id, write.row.claim, write.content, write.merge, write.to);
+            results[at] = self.commit_one(write);
         }
         results
+    }
+
+    /// One outcome, whatever its shape. What leaves rows beside it rewrites recipients and state alone.
+    pub fn commit_one(&mut self, write: &Write<'_>) -> Result<bool, Error> {
+        let Write { row, content, merge, to, fan } = *write;
+        if fan.is_empty() {
+            return self.commit(row.id, row.claim, content, merge, to);
+        }
+        self.conclude(row, content.rcpt_to.as_deref(), merge, to, fan)
     }
 
     fn write_shape(&mut self, shape: Shape, writes: &[Write<'_>]) -> Result<BTreeSet<i64>, Error> {

@@ -8,6 +8,7 @@ pub mod claim;
 mod clean;
 mod connect;
 mod error;
+pub mod fan;
 pub mod lists;
 pub mod ops;
 pub mod queue;

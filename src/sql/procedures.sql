@@ -190,44 +190,68 @@ END
 $$;
 COMMENT ON FUNCTION pepsi.workqueue_split(bigint, bigint, text[], jsonb, jsonb) IS 'Moves recipients of a claimed row to rows of their own';
 
+-- Ends what a worker does with a claimed row, all in one: the rows that it leaves beside it, and where it goes itself.
+--   status     running: it stays claimed. pending: it waits at `stage`. paused: for `pause_us` microseconds (null: until a
+--              person acts). failed. finished: it is deleted
+--   stage      null where it stays; at another stage it has no strikes, temporary_failures and last_error
+--   merge      laid over the state
+--   keep       the recipients that are left; null: all
+--   groups     rows with its headers and body, see workqueue_spawn; made before anything of it changes
+--   sides      messages of their own, objects with mail_from, rcpt_to, state and stage; their headers and bodies, in the same
+--              order, in the two arrays behind
+-- False when the claim is gone, and nothing was changed.
+CREATE OR REPLACE FUNCTION pepsi.workqueue_conclude(
+    id bigint, claim bigint, status text, stage text, pause_us bigint, merge jsonb, keep text[] DEFAULT NULL,
+    groups jsonb DEFAULT '[]', sides jsonb DEFAULT '[]', side_headers bytea[] DEFAULT '{}', side_bodies bytea[] DEFAULT '{}'
+) RETURNS boolean
+    LANGUAGE plpgsql SET search_path = pg_catalog
+AS $$
+BEGIN
+    PERFORM FROM pepsi.workqueue q WHERE q.workqueue_id = id AND q.claims = claim AND q.status = 'running' FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM pepsi.workqueue_spawn(id, groups);
+    PERFORM pepsi.workqueue_add(
+        side ->> 'mail_from', ARRAY(SELECT jsonb_array_elements_text(side -> 'rcpt_to')), side_headers[place], side_bodies[place],
+        side -> 'state', side ->> 'stage')
+    FROM jsonb_array_elements(sides) WITH ORDINALITY AS s (side, place);
+    IF workqueue_conclude.status = 'finished' THEN
+        DELETE FROM pepsi.workqueue q WHERE q.workqueue_id = id;
+        RETURN true;
+    END IF;
+    UPDATE pepsi.workqueue q
+    SET status = workqueue_conclude.status::pepsi.queue_status,
+        stage = coalesce(workqueue_conclude.stage, q.stage),
+        timeout = CASE WHEN workqueue_conclude.status = 'paused' THEN now() + pause_us * interval '1 microsecond' END,
+        state = CASE WHEN workqueue_conclude.stage IS NULL THEN q.state
+            ELSE q.state - '{strikes,temporary_failures,last_error}'::text[]
+        END || merge,
+        rcpt_to = coalesce(keep, q.rcpt_to)
+    WHERE q.workqueue_id = id;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION pepsi.workqueue_conclude(bigint, bigint, text, text, bigint, jsonb, text[], jsonb, jsonb, bytea[], bytea[]) IS
+    'Where a claimed row goes, and the rows that it leaves beside it; see procedures.sql';
+
 -- Pauses a claimed row at its stage for `pause_us` microseconds (null: until a person acts) with `state || merge`, keeps
 -- only the recipients `keep` (null: all), and adds `clones` (see workqueue_spawn). False when the claim is gone.
 CREATE OR REPLACE FUNCTION pepsi.workqueue_pause(
     id bigint, claim bigint, merge jsonb, pause_us bigint, keep text[] DEFAULT NULL, clones jsonb DEFAULT '[]'
 ) RETURNS boolean
-    LANGUAGE plpgsql SET search_path = pg_catalog
+    LANGUAGE sql SET search_path = pg_catalog
 AS $$
-BEGIN
-    PERFORM FROM pepsi.workqueue WHERE workqueue_id = id AND claims = claim AND status = 'running' FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
-    PERFORM pepsi.workqueue_spawn(id, clones);
-    UPDATE pepsi.workqueue
-    SET status = 'paused',
-        timeout = now() + pause_us * interval '1 microsecond',
-        state = state || merge,
-        rcpt_to = coalesce(keep, rcpt_to)
-    WHERE workqueue_id = id;
-    RETURN true;
-END
+    SELECT pepsi.workqueue_conclude(id, claim, 'paused', NULL, pause_us, merge, keep, clones)
 $$;
 COMMENT ON FUNCTION pepsi.workqueue_pause(bigint, bigint, jsonb, bigint, text[], jsonb) IS
     'Pauses a claimed row, with fewer recipients and clones where asked';
 
 -- Deletes a claimed row and adds `clones` (see workqueue_spawn). False when the claim is gone.
 CREATE OR REPLACE FUNCTION pepsi.workqueue_finish_with_clones(id bigint, claim bigint, clones jsonb) RETURNS boolean
-    LANGUAGE plpgsql SET search_path = pg_catalog
+    LANGUAGE sql SET search_path = pg_catalog
 AS $$
-BEGIN
-    PERFORM FROM pepsi.workqueue WHERE workqueue_id = id AND claims = claim AND status = 'running' FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
-    PERFORM pepsi.workqueue_spawn(id, clones);
-    DELETE FROM pepsi.workqueue WHERE workqueue_id = id;
-    RETURN true;
-END
+    SELECT pepsi.workqueue_conclude(id, claim, 'finished', NULL, NULL, '{}', NULL, clones)
 $$;
 COMMENT ON FUNCTION pepsi.workqueue_finish_with_clones(bigint, bigint, jsonb) IS 'Ends a claimed row and leaves clones';
 

@@ -27,7 +27,7 @@ const FUNCTIONS: &[File] = &[
     File {
         name: "procedures",
         text: include_str!("procedures.sql"),
-        checksum: "87cc58f75c102f13c8c0e495daecf8cfa44eae8f9c849623775ba1c490f00675",
+        checksum: "9d730062675718f7c8fef2bb89963635bd3a2e4fd43fb65b20db60435f9b6229",
     },
     File {
         name: "fair",

@@ -3,7 +3,7 @@
 //!
 //! A row that spoils a statement for the others is found by doing each alone, so that it fails alone.
 
-use super::{Asked, Step, Worker, plain};
+use super::{Asked, Step, Work, Worker, plain};
 use crate::exit;
 use crate::sql::Error;
 use crate::sql::row::{Move, Row};
@@ -37,23 +37,28 @@ impl<S: Store> Worker<'_, S> {
                 break;
             }
         }
-        let outcomes: Vec<_> = works.iter().map(|work| (&work.head, &work.outcome)).collect();
+        let is_single = |work: &&Work| work.before.is_none();
+        let outcomes: Vec<_> =
+            works.iter().filter(is_single).map(|work| (&work.head, &work.outcome)).collect();
         let written = match self.store.as_mut() {
             Some(store) => store.commit_batch(&outcomes),
             None => vec![Err(Error::Lost("the connection is gone".into())); outcomes.len()],
         };
-        let mut done = works.into_iter().zip(written);
-        let step = |end: Result<(), Step>| match (end, &mut done) {
-            (Err(step), _) => step,
-            (Ok(()), done) => {
-                let (work, written) = done.next().expect("each work is written once");
-                match written {
-                    // Nothing of that statement was done, perhaps for another row's sake.
-                    Err(Error::Refused(_) | Error::Setup(_) | Error::Conflict(_) | Error::Schema(_)) => {
-                        self.conclude(work)
-                    }
-                    written => self.concluded(work, written),
+        let (mut works, mut written) = (works.into_iter(), written.into_iter());
+        let step = |end: Result<(), Step>| {
+            let work = match end {
+                Ok(()) => works.next().expect("each work has its end"),
+                Err(step) => return step,
+            };
+            if work.before.is_some() {
+                return self.conclude(work);
+            }
+            match written.next().expect("each work is written once") {
+                // Nothing of that statement was done, perhaps for another row's sake.
+                Err(Error::Refused(_) | Error::Setup(_) | Error::Conflict(_) | Error::Schema(_)) => {
+                    self.conclude(work)
                 }
+                written => self.concluded(work, written),
             }
         };
         ends.into_iter().map(step).collect()

@@ -22,6 +22,8 @@ const MAX_ERROR: usize = 2000;
 const FIRST_RETRY: Duration = Duration::from_secs(60);
 const DOUBLINGS: u64 = 6;
 const LAST_RETRY: Duration = Duration::from_secs(3600);
+/// `state.failure_class` of what was retried for as long as it may be.
+const EXHAUSTED: &str = "retries-exhausted";
 /// What a sender is told of a host fault that outlived the message: nothing of the host's own matters (S5).
 const GIVEN_UP: &str = "The message could not be handled in the time that it may wait.";
 
@@ -44,7 +46,7 @@ impl Store for Db {
     }
 
     fn commit(&mut self, head: &Head, outcome: &Outcome) -> Result<bool, Error> {
-        Db::commit(self, head.id, head.claim, &outcome.content, &outcome.merge, &outcome.to)
+        Db::commit_one(self, &write(head, outcome))
     }
 
     fn load_batch(&mut self, ids: &[i64]) -> Result<Vec<Row>, Error> {
@@ -52,16 +54,18 @@ impl Store for Db {
     }
 
     fn commit_batch(&mut self, outcomes: &[(&Head, &Outcome)]) -> Vec<Result<bool, Error>> {
-        let writes: Vec<Write<'_>> = outcomes
-            .iter()
-            .map(|&(head, Outcome { content, merge, to })| Write { row: head.held(), content, merge, to })
-            .collect();
+        let writes: Vec<Write<'_>> = outcomes.iter().map(|&(head, outcome)| write(head, outcome)).collect();
         Db::commit_batch(self, &writes)
     }
 
     fn tables(&mut self) -> &mut dyn Tables {
         self
     }
+}
+
+fn write<'a>(head: &Head, outcome: &'a Outcome) -> Write<'a> {
+    let Outcome { content, merge, to, fan } = outcome;
+    Write { row: head.held(), content, merge, to, fan }
 }
 
 /// What has to be known of a message after its stage has consumed it.
@@ -78,12 +82,15 @@ pub struct Head {
     failures: u64,
     /// Since arrival, by the database's clock.
     age: Duration,
+    /// It has come here since it could not be handled in its lifetime elsewhere.
+    is_given_up: bool,
 }
 
 impl Head {
     /// The same message at the next stage of its pass, where `state` is what it has.
     pub fn moved(self, state: &Map<String, Value>, route: Rc<Route>) -> Head {
-        Head { failures: failures(state.get("temporary_failures")), route, ..self }
+        let failures = failures(state.get("temporary_failures"));
+        Head { failures, is_given_up: is_given_up(state.get("failure_class")), route, ..self }
     }
 
     fn held(&self) -> Held {
@@ -99,12 +106,18 @@ impl Head {
             [only] => only.clone(),
             [first, more @ ..] => format!("{first} +{}", more.len()),
         };
-        Head { id: row.id, claim: row.claim, route, from: format!("<{}>", row.mail_from), to, failures, age }
+        let is_given_up = is_given_up(row.state.get("failure_class"));
+        let from = format!("<{}>", row.mail_from);
+        Head { id: row.id, claim: row.claim, route, from, to, failures, age, is_given_up }
     }
 }
 
 fn failures(recorded: Option<&Value>) -> u64 {
     recorded.and_then(Value::as_u64).unwrap_or(0)
+}
+
+fn is_given_up(class: Option<&Value>) -> bool {
+    class.is_some_and(|class| class == EXHAUSTED)
 }
 
 /// What becomes of a message whose stage returned `error`.
@@ -113,24 +126,25 @@ pub fn after_error(error: StageError, head: &Head) -> Outcome {
     let has_time = head.age <= route.max_lifetime;
     let is_permanent = error.is_permanent;
     let last_error = text::for_database(error.text.as_bytes(), MAX_ERROR);
-    let Kept { content, mut merge } = error.into_kept();
+    let Kept { content, mut merge, fan } = error.into_kept();
     merge["last_error"] = json!(last_error);
     if !is_permanent && has_time {
         merge["temporary_failures"] = json!(head.failures.saturating_add(1));
         let pause = retry_pause(head.failures, head.id);
         let pause_us = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
-        return Outcome { content, merge, to: Move::Pause { pause_us } };
+        return Outcome { content, merge, to: Move::Pause { pause_us }, fan };
     }
     merge["failed_stage"] = json!(route.stage);
-    merge["failure_class"] = json!(if is_permanent { "permanent" } else { "retries-exhausted" });
-    let to = match route.bounce.as_ref().filter(|_| !is_permanent) {
+    merge["failure_class"] = json!(if is_permanent { "permanent" } else { EXHAUSTED });
+    // Given up a second time, it would go round between bounce stages for ever.
+    let to = match route.bounce.as_ref().filter(|_| !is_permanent && !head.is_given_up) {
         Some(stage) => {
             merge["bounce"] = json!({ "kind": "permanent", "diagnostic": GIVEN_UP });
             Move::Advance { stage: stage.clone() }
         }
         None => Move::Fail,
     };
-    Outcome { content, merge, to }
+    Outcome { content, merge, to, fan }
 }
 
 /// 1, 2, 4 … 60 minutes and up to a quarter more, so that messages deferred together do not return together (E8). The
@@ -214,6 +228,9 @@ mod tests {
         assert_eq!(status(&outcome.to), 0);
         let outcome = after_error(StageError::host("x"), &head(json!({}), old, None));
         assert_eq!((&outcome.to, status(&outcome.to)), (&Move::Fail, 1));
+        let given_up = json!({ "failure_class": "retries-exhausted" });
+        let outcome = after_error(StageError::host("x"), &head(given_up, old, Some("bounce")));
+        assert_eq!(outcome.to, Move::Fail, "it came from a stage that gave it up");
         let young = head(json!({}), Duration::from_secs(120 * 3600), None);
         pause_of(&after_error(StageError::host("x"), &young));
     }

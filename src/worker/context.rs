@@ -7,6 +7,7 @@
 
 use super::error::{Kept, StageError};
 use crate::mail::header;
+use crate::sql::fan::Fan;
 pub use crate::sql::row::Load;
 use crate::sql::row::{Content, Move, Row};
 use serde_json::{Map, Value};
@@ -27,12 +28,15 @@ pub struct Route {
     pub host: String,
 }
 
-/// What one statement writes: the columns that were rewritten, the keys laid over the state (an object), and the move.
+/// What one statement writes: the columns that were rewritten, the keys laid over the state (an object), the move, and the rows
+/// that the message leaves beside it. Where it leaves some, it is what the last stage alone did: whatever stages before it in the
+/// same pass changed is to be written first, since these rows have it too.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     pub content: Content,
     pub merge: Value,
     pub to: Move,
+    pub fan: Fan,
 }
 
 /// A concluded message. Made by the terminals of `Context` alone.
@@ -46,6 +50,15 @@ pub struct Done {
 impl Done {
     pub fn into_outcome(self) -> Outcome {
         self.message.into_outcome(self.to)
+    }
+
+    /// Refused where rows beside it would lack what its stage has rewritten (A5).
+    pub fn checked(self) -> Result<Done, StageError> {
+        if self.message.is_torn() {
+            let text = "the stage rewrites sender, headers or body, and splits or copies the message";
+            return Err(StageError::host(text));
+        }
+        Ok(self)
     }
 
     /// The stage that it goes on to; None where it ends, waits or fails.
@@ -72,6 +85,8 @@ impl Done {
             }
         }
         message.passed.append(&mut message.merge);
+        message.before = message.before.and(message.touched);
+        message.touched = Touched::default();
         message.has_moved = true;
         message.route = route;
         message
@@ -90,6 +105,22 @@ struct Touched {
     body: bool,
 }
 
+impl Touched {
+    fn and(self, other: Touched) -> Touched {
+        Touched {
+            mail_from: self.mail_from || other.mail_from,
+            rcpt_to: self.rcpt_to || other.rcpt_to,
+            headers: self.headers || other.headers,
+            body: self.body || other.body,
+        }
+    }
+
+    /// Whether what all rows of a message share is another than in the database.
+    fn is_shared(self) -> bool {
+        self.mail_from || self.headers || self.body
+    }
+}
+
 /// The message.
 #[derive(Debug)]
 pub struct Context {
@@ -98,12 +129,16 @@ pub struct Context {
     state: Map<String, Value>,
     loaded: Load,
     route: Rc<Route>,
+    /// By this stage, and by earlier ones of the same pass.
     touched: Touched,
+    before: Touched,
     merge: Map<String, Value>,
     /// What earlier stages of the same pass have merged.
     passed: Map<String, Value>,
     /// It has come here from another stage in the same pass; nothing of that is written yet.
     has_moved: bool,
+    /// What it leaves beside it.
+    pub(super) fan: Fan,
 }
 
 /// What can be read.
@@ -116,8 +151,18 @@ impl Context {
                 Map::new()
             }
         };
-        let (merge, passed, touched) = (Map::new(), Map::new(), Touched::default());
-        Context { row, state, loaded, route, touched, merge, passed, has_moved: false }
+        Context {
+            row,
+            state,
+            loaded,
+            route,
+            touched: Touched::default(),
+            before: Touched::default(),
+            merge: Map::new(),
+            passed: Map::new(),
+            has_moved: false,
+            fan: Fan::default(),
+        }
     }
 
     pub fn id(&self) -> i64 {
@@ -174,6 +219,11 @@ impl Context {
         self.has_moved
     }
 
+    /// Whether it leaves rows beside it.
+    pub fn has_fanned_out(&self) -> bool {
+        !self.fan.is_empty()
+    }
+
     /// Whether the database would take its envelope: text there holds no NUL.
     pub fn is_storable(&self) -> bool {
         let texts = std::iter::once(&self.row.mail_from).chain(&self.row.rcpt_to);
@@ -224,21 +274,28 @@ impl Context {
 
     /// Keeps the recipients at these places, and their entries of `state.dsn.rcpt`, which runs parallel to them.
     pub fn keep_recipients(&mut self, places: &[usize]) {
-        let before = self.row.rcpt_to.len();
-        if places.iter().copied().eq(0..before) {
+        if places.iter().copied().eq(0..self.row.rcpt_to.len()) {
             return;
         }
+        let dsn = self.dsn_of(places);
         let kept = places.iter().filter_map(|place| self.row.rcpt_to.get(*place).cloned()).collect();
         self.set_rcpt_to(kept);
-        let Some(Value::Object(dsn)) = self.state.get("dsn") else { return };
-        let Some(Value::Array(entries)) = dsn.get("rcpt") else { return };
-        if entries.len() != before {
-            return;
+        if let Some(dsn) = dsn {
+            self.set_state("dsn", dsn);
+        }
+    }
+
+    /// `state.dsn` of the recipients at these places; None where there is none, or it is not parallel to them.
+    pub fn dsn_of(&self, places: &[usize]) -> Option<Value> {
+        let Value::Object(dsn) = self.state().get("dsn")? else { return None };
+        let Value::Array(entries) = dsn.get("rcpt")? else { return None };
+        if entries.len() != self.rcpt_to().len() {
+            return None;
         }
         let entries: Vec<Value> = places.iter().filter_map(|place| entries.get(*place).cloned()).collect();
         let mut dsn = dsn.clone();
         dsn.insert("rcpt".to_owned(), Value::Array(entries));
-        self.set_state("dsn", Value::Object(dsn));
+        Some(Value::Object(dsn))
     }
 
     /// A new header block; the columns `header_from` and `subject` follow it.
@@ -339,13 +396,22 @@ impl Context {
     /// No terminal, but the error that ends this attempt: what the setters changed so far is kept with it, such as the
     /// recipients that are left. An error returned without this drops the changes.
     pub fn stop(self, error: StageError) -> StageError {
-        let Outcome { content, merge, to: _ } = self.into_outcome(Move::Fail);
-        error.keeping(Kept { content, merge })
+        if self.is_torn() {
+            return error;
+        }
+        let Outcome { content, merge, to: _, fan } = self.into_outcome(Move::Fail);
+        error.keeping(Kept { content, merge, fan })
+    }
+
+    /// Whether this stage has rewritten what the rows beside it are to have as well: they would not have it (A5).
+    pub(super) fn is_torn(&self) -> bool {
+        !self.fan.groups.is_empty() && self.touched.is_shared()
     }
 
     /// What of it is to be written, by whichever stage of this pass: what is kept where the next one fails (U3).
     pub fn carried(&self) -> Kept {
-        let Context { row, touched, merge, passed, route, has_moved, .. } = self;
+        let Context { row, merge, passed, route, has_moved, .. } = self;
+        let touched = self.touched.and(self.before);
         let content = Content {
             mail_from: touched.mail_from.then(|| row.mail_from.clone()),
             rcpt_to: touched.rcpt_to.then(|| row.rcpt_to.clone()),
@@ -355,7 +421,7 @@ impl Context {
             body: touched.body.then(|| row.body.clone()),
             stage: has_moved.then(|| route.stage.clone()),
         };
-        Kept { content, merge: laid_over(passed.clone(), merge.clone()) }
+        Kept { content, merge: laid_over(passed.clone(), merge.clone()), fan: Fan::default() }
     }
 
     fn conclude(self, to: Move) -> Done {
@@ -363,7 +429,12 @@ impl Context {
     }
 
     fn into_outcome(self, to: Move) -> Outcome {
-        let Context { row, touched, merge, mut passed, route, has_moved, .. } = self;
+        let Context { row, touched, before, merge, mut passed, route, has_moved, fan, .. } = self;
+        if !fan.is_empty() {
+            let content = Content { rcpt_to: touched.rcpt_to.then_some(row.rcpt_to), ..Content::default() };
+            return Outcome { content, merge: Value::Object(merge), to, fan };
+        }
+        let touched = touched.and(before);
         let stays = match &to {
             Move::Pause { .. } | Move::Fail | Move::Stay => true,
             Move::Advance { .. } => {
@@ -382,7 +453,7 @@ impl Context {
             body: touched.body.then_some(row.body),
             stage: (has_moved && stays).then(|| route.stage.clone()),
         };
-        Outcome { content, merge: laid_over(passed, merge), to }
+        Outcome { content, merge: laid_over(passed, merge), to, fan }
     }
 }
 

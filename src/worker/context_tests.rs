@@ -138,5 +138,6 @@ fn an_error_keeps_what_it_was_given_and_nothing_else() {
     let kept = error.into_kept();
     assert_eq!(kept.content.rcpt_to, Some(vec!["b@x".into()]));
     assert_eq!(kept.merge["dsn"]["rcpt"], json!([2]));
-    assert_eq!(StageError::host("x").into_kept(), Kept { content: Content::default(), merge: json!({}) });
+    let nothing = Kept { content: Content::default(), merge: json!({}), fan: Fan::default() };
+    assert_eq!(StageError::host("x").into_kept(), nothing);
 }

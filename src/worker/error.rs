@@ -5,6 +5,7 @@
 //! sender (S5).
 
 use crate::sql::Error;
+use crate::sql::fan::Fan;
 use crate::sql::row::Content;
 use serde_json::{Value, json};
 use std::fmt::Display;
@@ -21,11 +22,12 @@ pub struct StageError {
     kept: Option<Box<Kept>>,
 }
 
-/// Columns and state keys (an object) that are written whatever becomes of the message.
+/// Columns, state keys (an object) and rows beside it that are written whatever becomes of the message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kept {
     pub content: Content,
     pub merge: Value,
+    pub fan: Fan,
 }
 
 impl StageError {
@@ -64,8 +66,14 @@ impl StageError {
         if self.kept.is_some() { self } else { self.keeping(kept) }
     }
 
+    /// Whether rows are to be left beside the message all the same.
+    pub fn has_fanned_out(&self) -> bool {
+        self.kept.as_ref().is_some_and(|kept| !kept.fan.is_empty())
+    }
+
     /// What is to be kept, if only nothing.
     pub fn into_kept(self) -> Kept {
-        self.kept.map_or_else(|| Kept { content: Content::default(), merge: json!({}) }, |kept| *kept)
+        let nothing = || Kept { content: Content::default(), merge: json!({}), fan: Fan::default() };
+        self.kept.map_or_else(nothing, |kept| *kept)
     }
 }

@@ -8,7 +8,7 @@
 use super::{Asked, Context, Head, Outcome, Served, Step, Work, Worker, clock};
 use crate::sql::row::Move;
 use crate::worker::commit::Store;
-use crate::worker::error::StageError;
+use crate::worker::error::{Kept, StageError};
 use crate::worker::tables::Unconnected;
 use crate::{Level, exit, log};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -42,9 +42,21 @@ impl<S: Store> Worker<'_, S> {
                 report.push((served.route.stage.clone(), took));
             }
             let done = match (result, carried) {
+                (Ok(Ok(done)), Some(carried)) if done.message().has_fanned_out() => {
+                    let before = written(carried);
+                    let work = Work::new(asked, head, done.checked());
+                    return Ok(Work { before: Some(before), report, ..work });
+                }
+                (Ok(Ok(done)), None) if done.message().has_fanned_out() => {
+                    return Ok(Work::new(asked, head, done.checked()));
+                }
                 (Ok(Ok(done)), _) => done,
                 (Ok(Err(StageError { database: Some(error), .. })), _) => {
                     return Err(self.defer(asked, &head.route.stage, &error));
+                }
+                (Ok(Err(error)), Some(carried)) if error.has_fanned_out() => {
+                    let work = Work::new(asked, head, Err(error));
+                    return Ok(Work { before: Some(written(carried)), report, ..work });
                 }
                 (Ok(Err(error)), Some(carried)) => {
                     return Ok(Work { report, ..Work::new(asked, head, Err(error.or_keeping(carried))) });
@@ -55,8 +67,14 @@ impl<S: Store> Worker<'_, S> {
                     log(Level::Error, &head.route.stage, "the stage panicked", &[("id", &head.id)]);
                     let Some(kept) = carried else { return Err(Step::Leave(exit::SOFTWARE)) };
                     // So that the next try begins with the stage that it is about.
-                    let outcome = Outcome { content: kept.content, merge: kept.merge, to: Move::Stay };
-                    return Ok(Work { asked, head, outcome, is_done: false, report });
+                    return Ok(Work {
+                        asked,
+                        head,
+                        before: None,
+                        outcome: written(kept),
+                        is_done: false,
+                        report,
+                    });
                 }
             };
             let may = report.len() < MOST_HOPS && done.message().is_storable();
@@ -79,6 +97,12 @@ impl<S: Store> Worker<'_, S> {
         self.successor = successor;
         step
     }
+}
+
+/// What stages before have done, as a write of its own.
+fn written(kept: Kept) -> Outcome {
+    let Kept { content, merge, fan } = kept;
+    Outcome { content, merge, to: Move::Stay, fan }
 }
 
 #[cfg(test)]

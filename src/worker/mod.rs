@@ -7,6 +7,7 @@
 pub mod commit;
 pub mod context;
 pub mod error;
+pub mod fan_out;
 #[cfg(test)]
 mod fixture;
 mod helper;

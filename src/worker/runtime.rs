@@ -64,6 +64,8 @@ type Report = Vec<(String, u64)>;
 struct Work {
     asked: Asked,
     head: Head,
+    /// What stages before the last one of this pass did, where that has to be written first.
+    before: Option<Outcome>,
     outcome: Outcome,
     /// It is what the stage concluded, not what follows from an error.
     is_done: bool,
@@ -77,7 +79,7 @@ impl Work {
             Ok(done) => (done.into_outcome(), true),
             Err(error) => (blame(error, &head), false),
         };
-        Work { asked, head, outcome, is_done, report: Vec::new() }
+        Work { asked, head, before: None, outcome, is_done, report: Vec::new() }
     }
 }
 
@@ -237,14 +239,30 @@ impl<S: Store> Worker<'_, S> {
     }
 
     /// Writes what the stage came to.
-    fn conclude(&mut self, work: Work) -> Step {
+    fn conclude(&mut self, mut work: Work) -> Step {
+        if let Some(before) = work.before.take() {
+            match self.write(&work.head, &before) {
+                // Now it is as if the last stage were the first.
+                Ok(true) => return self.conclude_last(work),
+                written => return self.concluded(work, written),
+            }
+        }
         let written = self.write(&work.head, &work.outcome);
         self.concluded(work, written)
     }
 
+    fn conclude_last(&mut self, work: Work) -> Step {
+        let report = work.report.clone();
+        let written = self.write(&work.head, &work.outcome);
+        match self.concluded(Work { report: Vec::new(), ..work }, written) {
+            Step::Answer(status, _) => Step::Answer(status, report),
+            Step::Leave(code) => Step::Leave(code),
+        }
+    }
+
     /// It was written, or was not.
     fn concluded(&mut self, work: Work, written: Result<bool, Error>) -> Step {
-        let Work { asked, head, outcome, is_done, report } = work;
+        let Work { asked, head, before: _, outcome, is_done, report } = work;
         if outcome.to == Move::Stay {
             // It panicked, and is the first that is not answered: whatever became of the write, nothing is run again.
             return Step::Leave(exit::SOFTWARE);

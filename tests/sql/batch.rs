@@ -5,7 +5,7 @@ use super::sql::batch::Write;
 use super::sql::queue::Held;
 use super::sql::row::{Content, Load, Move};
 use super::sql::{Db, Error, Purpose};
-use super::{WORKER, admit, claim_one, open};
+use super::{ALONE, WORKER, admit, claim_one, open};
 use serde_json::{Value, json};
 
 fn claimed(dispatcher: &mut Db, worker: &mut Db, count: usize) -> Vec<Held> {
@@ -57,7 +57,7 @@ fn a_batch_does_to_each_row_what_is_done_to_one() {
     let writes: Vec<Write<'_>> = batch
         .iter()
         .zip(&all)
-        .map(|(row, (content, merge, to))| Write { row: *row, content, merge, to })
+        .map(|(row, (content, merge, to))| Write { row: *row, content, merge, to, fan: &ALONE })
         .collect();
     assert_eq!(worker.commit_batch(&writes), vec![Ok(true); all.len()]);
     let shown = |rows: &[Held], database: &mut harness::Database| -> Vec<String> {
@@ -93,7 +93,7 @@ fn a_batch_is_fenced_row_by_row() {
         database.run(&format!("DELETE FROM pepsi.workqueue WHERE workqueue_id = {}", rows[2].id));
         let other = Held { claim: rows[0].claim + 1, ..rows[0] };
         let rows = [other, rows[1], rows[2], rows[3]];
-        let writes = rows.map(|row| Write { row, content: &content, merge: &merge, to: &to });
+        let writes = rows.map(|row| Write { row, content: &content, merge: &merge, to: &to, fan: &ALONE });
         let expected = [Ok(false), Ok(false), Ok(false), Ok(true)];
         assert_eq!(worker.commit_batch(&writes), expected, "{to:?} {content:?}");
         assert_eq!(
@@ -117,7 +117,7 @@ fn what_a_row_spoils_is_its_own_statement() {
     let writes: Vec<Write<'_>> = rows
         .iter()
         .zip(moves)
-        .map(|(row, to)| Write { row: *row, content: &nothing, merge: &empty, to })
+        .map(|(row, to)| Write { row: *row, content: &nothing, merge: &empty, to, fan: &ALONE })
         .collect();
     let results = worker.commit_batch(&writes);
     assert!(matches!(&results[..2], [Err(Error::Refused(_)), Err(Error::Refused(_))]), "{results:?}");

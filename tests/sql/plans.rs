@@ -7,7 +7,7 @@ use super::sql::claim::{Listed, Want};
 use super::sql::queue::{DueRows, Held, StageCount};
 use super::sql::row::{Content, Load, Move};
 use super::sql::{Db, Purpose};
-use super::{WORKER, admit, claim_one, open, survey, want};
+use super::{ALONE, WORKER, admit, claim_one, open, survey, want};
 use serde_json::json;
 
 /// Rows of the deep queue; every twentieth is paused, half of those are due.
@@ -142,7 +142,7 @@ fn each_statement_rides_on_its_index(server: &Postgres, dispatcher: &mut Db, wor
     let fenced = plans(server, || {
         let (nothing, empty) = (Content::default(), json!({}));
         let sender = Content { mail_from: Some("x@y".into()), ..Content::default() };
-        let write = |content, to| Write { row: other, content, merge: &empty, to };
+        let write = |content, to| Write { row: other, content, merge: &empty, to, fan: &ALONE };
         let all: Vec<Write<'_>> =
             moves.iter().map(|to| write(&nothing, to)).chain([write(&sender, &moves[0])]).collect();
         assert_eq!(worker.commit_batch(&all), vec![Ok(false); 5], "another claim");
