@@ -69,6 +69,26 @@ fn what_a_program_prints_reaches_the_row_and_never_the_protocol() {
     assert_eq!(row(&mut db, id), "next pending {a@x,b@x}");
 }
 
+// Req: A5
+#[test]
+fn a_message_to_several_becomes_one_row_each_before_a_program_for_one_is_run() {
+    let mut db = database();
+    let script = "cat > /dev/null; [ \"$RECIPIENT\" = a@x ] || exit 65";
+    let config = config(&db, script, &[("ONE_RECIPIENT", "yes")]).write();
+    let id = claimed(&mut db, &["a@x", "b@x"], b"A: b\r\n", Some(b"x"));
+    assert_eq!(worker(PIPE, &config, &format!("{id} 1\n")).output, "ready claims\n0\n");
+    let rows = "SELECT string_agg(concat_ws(' ', stage, status, rcpt_to, state #>> '{dsn,rcpt}'), '|' ORDER BY rcpt_to)
+                FROM pepsi.workqueue";
+    let (a, b) = (r#"{a@x} [{"orcpt": "rfc822;a@x"}]"#, r#"{b@x} [{"orcpt": "rfc822;b@x"}]"#);
+    assert_eq!(db.text(rows), format!("pipe pending {a}|pipe pending {b}"));
+    let other = db.number(&format!("SELECT workqueue_id FROM pepsi.workqueue WHERE workqueue_id <> {id}"));
+    claim(&mut db, id);
+    claim(&mut db, other);
+    let run = worker(PIPE, &config, &format!("{id} 1\n{other} 1\n"));
+    assert_eq!(run.output, "ready claims\n0\n1\n", "{}", run.log);
+    assert_eq!(db.text(rows), format!("next pending {a}|pipe failed {b}"));
+}
+
 // Req: S1, S3
 #[test]
 fn a_row_that_a_program_fails_is_put_off_refused_or_failed() {

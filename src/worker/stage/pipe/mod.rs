@@ -82,12 +82,15 @@ struct Pipe {
 }
 
 impl Stage for Pipe {
-    fn run(&self, message: Context, _tables: &mut dyn Tables) -> Result<Done, StageError> {
+    fn run(&self, mut message: Context, _tables: &mut dyn Tables) -> Result<Done, StageError> {
         if message.rcpt_to().is_empty() {
             return Err(StageError::host("the message has no recipient").permanent());
         }
         if self.one_recipient && message.rcpt_to().len() > 1 {
-            return Err(StageError::host("the message has several recipients, and COMMAND is for one"));
+            // Written before anything is run: each recipient's row has its own outcome.
+            message.split_to_one_per_row();
+            let stage = message.stage().to_owned();
+            return Ok(message.advance_to(&stage));
         }
         let values = Values {
             id: message.id(),
@@ -113,6 +116,11 @@ impl Stage for Pipe {
         }
         .run();
         self.conclude(message, &input, report)
+    }
+
+    /// A split takes the message as it lies in the database.
+    fn can_fuse(&self, message: &Context, load: Load) -> bool {
+        load <= message.loaded() && !(self.one_recipient && message.rcpt_to().len() > 1)
     }
 }
 

@@ -196,6 +196,26 @@ fn what_cannot_be_handed_over_is_refused() {
     assert!(run_command("/bin/true ${user}", "", odd).unwrap_err().text.contains("recipient"));
 }
 
+#[test]
+fn a_message_to_several_is_split_where_the_command_is_for_one() {
+    let state = json!({ "dsn": { "rcpt": [{ "orcpt": "1" }, { "orcpt": "2" }] } });
+    let two = Row { rcpt_to: vec!["a@b".into(), "c@d".into()], state, ..row() };
+    for (command, options) in [("/bin/false ${user}", ""), ("/bin/false", "ONE_RECIPIENT = yes")] {
+        let outcome = run_command(command, options, two.clone()).unwrap();
+        assert_eq!((outcome.to, outcome.content.rcpt_to), (goes_to("pipe"), Some(vec!["a@b".into()])));
+        assert_eq!(outcome.merge, json!({ "dsn": { "rcpt": [{ "orcpt": "1" }] } }));
+        assert_eq!(outcome.fan.groups.len(), 1);
+        assert_eq!(run_command(command, options, row()).unwrap_err().text, "/bin/false ended with 1");
+    }
+    assert!(run_command("/bin/false", "", two.clone()).is_err());
+    let can_fuse = |command: &str, row| {
+        let message = fixture::context(row, fixture::route("pipe"));
+        read(&format!("COMMAND = {command}")).unwrap().can_fuse(&message, Load::Full)
+    };
+    assert!(!can_fuse("/bin/false ${user}", two.clone()));
+    assert!(can_fuse("/bin/false", two) && can_fuse("/bin/false ${user}", row()));
+}
+
 // Req: A3, A8
 #[test]
 fn what_is_captured_becomes_the_message() {
