@@ -1,13 +1,9 @@
 //! The stage program of docs/writing-a-stage.md, run as it stands there: by hand, and by the dispatcher.
 
-mod harness;
-#[path = "worker/talk.rs"]
-mod talk;
-
-use harness::{Config, Database, PATIENCE, Process, database, pepsi, wait_until};
+use crate::harness::{Config, Database, PATIENCE, Process, database, pepsi, wait_until};
+use crate::talk::finish;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use talk::finish;
 
 const MAIL: &[u8] = b"Subject: x\r\nMIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=b\r\n";
 

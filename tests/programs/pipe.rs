@@ -1,12 +1,8 @@
 //! Programs for messages, run by the real worker on a real database: what the row says then, and what is left of the program.
 
-mod harness;
-#[path = "worker/talk.rs"]
-mod talk;
-
-use harness::{Config, Database, PATIENCE, database, wait_until};
+use crate::harness::{Config, Database, PATIENCE, database, wait_until};
+use crate::talk::{Talk, worker};
 use std::path::Path;
-use talk::{Talk, worker};
 
 const PIPE: &str = "pepsi-stage-pipe";
 
