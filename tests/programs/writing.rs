@@ -134,3 +134,63 @@ fn the_program_of_the_tutorial_works_for_the_dispatcher() {
     assert_eq!(db.text(ids), expected.join(" "), "{}", dispatcher.log());
     assert_eq!(db.number("SELECT max(claims) FROM pepsi.workqueue"), 1);
 }
+
+/// The blocks of the tutorial in one language.
+fn blocks(language: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/writing-a-stage.md");
+    let text = std::fs::read_to_string(path).expect("the tutorial");
+    let fence = format!("```{language}\n");
+    text.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn the_tutorial_shows_what_is_tested() {
+    for (language, file) in [("rust", "loop_guard.rs"), ("python", "quarantine.py")] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/examples").join(file);
+        let text = std::fs::read_to_string(path).expect("an example");
+        assert_eq!(blocks(language), [text], "docs/writing-a-stage.md quotes another {file}");
+    }
+}
+
+#[test]
+fn the_statements_of_the_tutorial_fit_the_schema_and_move_a_row() {
+    let mut db = database();
+    let statements = blocks("sql");
+    for statement in &statements {
+        db.client.prepare(statement).unwrap_or_else(|error| panic!("{statement}{error:?}"));
+    }
+    let [_, advance, pause, fail, finish, rewrite, conclude, _] = statements.as_slice() else {
+        panic!("{} statements", statements.len());
+    };
+    let id = add(&mut db, "a.pdf");
+    let merge = serde_json::json!({ "seen": true });
+    let (to, claim) = ("next", 3_i64);
+    let mut step = |db: &mut Database, statement: &str, values: &[&(dyn postgres::types::ToSql + Sync)]| {
+        self::claim(db, id);
+        let lost = [&[&id as _, &2_i64 as _], values].concat();
+        assert_eq!(db.client.execute(statement, &lost).expect(statement), 0, "{statement}");
+        let held = [&[&id as _, &claim as _], values].concat();
+        assert_eq!(db.client.execute(statement, &held).expect(statement), 1, "{statement}");
+        row(db, id)
+    };
+    let state = r#"{"dsn": {"ret": "HDRS"}, "seen": true}"#;
+    assert_eq!(step(&mut db, advance, &[&to, &merge]), format!("next pending {state}"));
+    assert_eq!(step(&mut db, pause, &[&60_i64, &merge]), format!("next paused {state}"));
+    assert_eq!(step(&mut db, fail, &[&merge]), format!("next failed {state}"));
+    let (headers, body): (&[u8], &[u8]) = (b"Subject: new\r\n", b"new");
+    let rewritten = step(&mut db, rewrite, &[&"third", &headers, &body, &None::<String>, &"new"]);
+    assert_eq!(rewritten, format!("third pending {state}"));
+    let whole = "SELECT subject || encode(headers || body, 'escape') FROM pepsi.workqueue JOIN pepsi.workqueue_body USING (body_id)";
+    assert_eq!(db.text(whole), "newSubject: new\r\nnew");
+    assert_eq!(db.number("SELECT count(*) FROM pepsi.workqueue_body"), 1, "the old body is gone");
+    self::claim(&mut db, id);
+    let groups = serde_json::json!([{ "rcpt_to": ["b@x"], "stage": "other" }]);
+    let (recipients, merge) = (vec!["a@x"], &merge);
+    let concluded =
+        db.client.query_one(conclude, &[&id, &claim, &to, merge, &recipients, &groups]).expect("a row");
+    assert!(concluded.get::<_, bool>(0));
+    let rows =
+        "SELECT string_agg(concat_ws(' ', stage, status, rcpt_to), '|' ORDER BY stage) FROM pepsi.workqueue";
+    assert_eq!(db.text(rows), "next pending {a@x}|other pending {b@x}");
+    assert_eq!(step(&mut db, finish, &[]), "gone");
+}

@@ -117,11 +117,6 @@ impl Stage for Pipe {
         .run();
         self.conclude(message, &input, report)
     }
-
-    /// A split takes the message as it lies in the database.
-    fn can_fuse(&self, message: &Context, load: Load) -> bool {
-        load <= message.loaded() && !(self.one_recipient && message.rcpt_to().len() > 1)
-    }
 }
 
 impl Pipe {
