@@ -12,8 +12,8 @@ mod command;
 
 use super::{Context, Done, Kind, Load, Stage, StageError, Tables, line_end};
 use crate::host;
-use crate::mail::header;
 use crate::mail::line_end::LineEnd;
+use crate::mail::{header, trace};
 use crate::proto::conf::{ConfError, Section};
 use crate::proto::graph;
 use crate::worker::helper::{End, Helper, Report, Said};
@@ -31,6 +31,7 @@ pub const KIND: Kind = Kind {
     options: &[
         "COMMAND",
         "LINE_END",
+        "ADD_TRACE",
         "CAPTURE",
         "OUTPUT_LIMIT",
         "TIME_LIMIT",
@@ -72,6 +73,7 @@ struct Pipe {
     file: PathBuf,
     command: Command,
     line_end: LineEnd,
+    add_trace: bool,
     capture: Capture,
     output_limit: usize,
     time_limit: Duration,
@@ -134,6 +136,12 @@ impl Pipe {
         if capture != Capture::No && !goes_on && !exit_stages.contains_key(&DONE) {
             return Err(section.error("CAPTURE", "needs a NEXT_STAGE: what is captured would be lost"));
         }
+        let add_trace = section.boolean("ADD_TRACE", false)?;
+        if add_trace && capture != Capture::No {
+            return Err(
+                section.error("ADD_TRACE", "cannot be yes: with CAPTURE the message is not delivered here")
+            );
+        }
         let one_recipient = section.boolean("ONE_RECIPIENT", command.names_recipient())?;
         if command.names_recipient() && !one_recipient {
             return Err(section.error("ONE_RECIPIENT", "cannot be no: COMMAND names the recipient"));
@@ -144,6 +152,7 @@ impl Pipe {
             file,
             command,
             line_end: line_end(section)?,
+            add_trace,
             capture,
             output_limit: usize::try_from(output_limit).unwrap_or(usize::MAX),
             time_limit,
@@ -156,7 +165,12 @@ impl Pipe {
 
     /// The message as the program gets it.
     fn input(&self, message: &Context) -> Result<Input, StageError> {
-        let mut octets = self.line_end.convert(message.headers()?);
+        let mut octets = Vec::new();
+        if self.add_trace {
+            let recipients = message.rcpt_to().iter().map(String::as_str);
+            octets = self.line_end.convert(trace::delivery(message.mail_from(), recipients).as_bytes());
+        }
+        octets.append(&mut self.line_end.convert(message.headers()?));
         let headers = octets.len();
         let mut body = None;
         if let Some(old) = message.body()? {

@@ -133,6 +133,8 @@ fn the_message_comes_on_standard_input() {
         let script = format!("printf '%b' '{octal}' | cmp - /dev/stdin >&2");
         assert_eq!(run(&script, options, row).map(|outcome| outcome.to), Ok(goes_to("next")), "{whole:?}");
     }
+    let script = "[ \"$(cat)\" = \"$(printf 'Return-Path: <ann@example.org>\nDelivered-To: bob@example.net\nSubject: x\n\nline one\nline two')\" ]";
+    assert_eq!(run(script, "ADD_TRACE = yes", row()).map(|outcome| outcome.to), Ok(goes_to("next")));
     let large = vec![b'x'; 3 << 20];
     let row = Row { body: Some(large), ..row() };
     assert_eq!(run("[ $(wc -c) = 3145740 ]", "", row).unwrap().to, goes_to("next"));
@@ -329,6 +331,7 @@ fn options_are_checked_at_the_start() {
         ("COMMAND = cat\nCAPTURE = maybe", "[stage-pipe] CAPTURE"),
         ("COMMAND = cat\nCAPTURE = yes", "NEXT_STAGE"),
         ("COMMAND = cat\nCAPTURE = yes\nEXIT_STAGES = 1:a", "NEXT_STAGE"),
+        ("COMMAND = cat\nCAPTURE = yes\nNEXT_STAGE = a\nADD_TRACE = yes", "ADD_TRACE"),
         ("COMMAND = cat\nOUTPUT_LIMIT = 0", "OUTPUT_LIMIT"),
         ("COMMAND = cat\nTIME_LIMIT = 5", "TIME_LIMIT"),
         ("COMMAND = cat\nTIME_LIMIT = 0 s", "more than nothing"),

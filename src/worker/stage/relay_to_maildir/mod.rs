@@ -12,6 +12,7 @@ mod store;
 use super::{Context, Done, Kind, Load, Stage, StageError, Tables, line_end};
 use crate::mail::address::{self, Address};
 use crate::mail::line_end::LineEnd;
+use crate::mail::trace;
 use crate::proto::conf::{ConfError, Section};
 use place::{Place, Template, VARIABLES};
 use serde_json::json;
@@ -138,7 +139,9 @@ impl RelayToMaildir {
         let host: String = message.host().chars().take(MAX_HOST).collect();
         let name = format!("{seconds}.M{micros}Q{}.{host}", message.id());
         let received = UNIX_EPOCH + Duration::from_micros(received_us);
-        let trace = if self.add_trace { trace(message, recipients) } else { String::new() };
+        let recipients = recipients.iter().map(|recipient| message.rcpt_to()[*recipient].as_str());
+        let trace =
+            if self.add_trace { trace::delivery(message.mail_from(), recipients) } else { String::new() };
         Delivery { name: &name, received }.make(place, &|out| {
             self.write(out, trace.as_bytes())?;
             self.write(out, headers)?;
@@ -153,19 +156,6 @@ impl RelayToMaildir {
     fn write(&self, out: &mut dyn Write, part: &[u8]) -> io::Result<()> {
         self.line_end.pieces(part).try_for_each(|piece| out.write_all(piece))
     }
-}
-
-fn trace(message: &Context, recipients: &[usize]) -> String {
-    let mut trace = format!("Return-Path: <{}>\r\n", one_line(message.mail_from()));
-    for recipient in recipients {
-        trace += &format!("Delivered-To: {}\r\n", one_line(&message.rcpt_to()[*recipient]));
-    }
-    trace
-}
-
-/// An address was checked when it came in; still, what stands in a header field must not end it.
-fn one_line(address: &str) -> String {
-    address.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 #[cfg(test)]
