@@ -1,13 +1,15 @@
 //! Stages as processes on a real database, where what they do is more than the row that their unit tests look at.
 
 mod harness;
+#[path = "stages/settings.rs"]
+mod settings;
 
 use harness::{Database, database, pepsi};
 use std::fs::{self, Permissions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 /// What a program has said.
 struct Run {
@@ -18,8 +20,16 @@ struct Run {
 
 /// Runs a program with all its input at once.
 fn run(program: &str, config: &Path, args: &[&str], input: &str) -> Run {
-    let mut command = pepsi(program, config);
-    let command = command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    finish(pepsi(program, config).args(args), input)
+}
+
+/// The worker of one stage.
+fn run_as(program: &str, stage: &str, config: &Path, input: &str) -> Run {
+    finish(pepsi(program, config).arg("worker").env("PEPSI_STAGE", stage), input)
+}
+
+fn finish(command: &mut Command, input: &str) -> Run {
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the binary runs");
     // One that refuses to start does not read.
     let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
