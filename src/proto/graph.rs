@@ -38,6 +38,9 @@ const QUEUE_LIMIT: RangeInclusive<u64> = 1..=1000;
 /// Messages until a worker is recycled.
 const MAX_MESSAGES: RangeInclusive<u64> = 1..=1_000_000_000;
 
+/// How long one message may take unless the section says it.
+pub const MAX_RUNTIME: Duration = Duration::from_secs(5 * 60);
+
 /// One stage as the dispatcher and the worker see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {
@@ -120,7 +123,7 @@ fn read_stage(section: &Section<'_>, name: &str, errors: &mut Vec<ConfError>) ->
     let program = kept(section.required("PROGRAM"), errors);
     let next = kept(stage_option(section, "NEXT_STAGE"), errors);
     let bounce = kept(stage_option(section, "BOUNCE_STAGE"), errors);
-    let max_runtime = kept(positive(section, "MAX_RUNTIME", Duration::from_secs(5 * 60)), errors);
+    let max_runtime = kept(positive(section, "MAX_RUNTIME", MAX_RUNTIME), errors);
     let max_lifetime = kept(positive(section, "MAX_LIFETIME", Duration::from_secs(120 * 3600)), errors);
     let fusion = match section.get("FUSION") {
         Ok(None) => Some(None),
@@ -171,33 +174,43 @@ pub fn stage_option(section: &Section<'_>, option: &str) -> Result<Option<String
     Ok(Some(name))
 }
 
-/// Options that name a stage, whoever's they are: `NEXT_STAGE`, `THEN_STAGE`, a listener's `STAGE`.
-fn names_stage(option: &str) -> bool {
-    option == "STAGE" || option.ends_with("_STAGE")
+/// The stages that an option names, whoever's it is: `NEXT_STAGE`, `THEN_STAGE`, a listener's `STAGE`, the
+/// entries of `ROUTES` and `EXIT_STAGES`.
+fn stages_named(option: &str, value: &str) -> Vec<String> {
+    let names: Vec<&str> = match option {
+        "ROUTES" | "EXIT_STAGES" => {
+            value.split_whitespace().filter_map(|entry| Some(entry.rsplit_once(':')?.1)).collect()
+        }
+        _ if option == "STAGE" || option.ends_with("_STAGE") => vec![value],
+        _ => Vec::new(),
+    };
+    names.into_iter().filter(|name| !name.is_empty()).map(str::to_ascii_lowercase).collect()
 }
+
+/// Names stages that are not known here.
+const ROUTES_FILE: &str = "ROUTES_FILE";
 
 fn warnings(conf: &Conf, stages: &BTreeMap<String, Stage>) -> Vec<ConfError> {
     let mut warnings = Vec::new();
     let mut named = BTreeSet::from([String::from(INIT)]);
     for section in conf.sections() {
         let own = section.name().strip_prefix("stage-");
-        for option in section.options().into_iter().filter(|option| names_stage(option)) {
+        for option in section.options() {
             // An option of a program's own that does not expand is that program's to report.
             let Ok(Some(value)) = section.get(option) else { continue };
-            let target = value.to_ascii_lowercase();
-            if target.is_empty() {
-                continue;
-            }
-            if own.is_some() && !stages.contains_key(&target) {
-                let shown = escape(&target, MAX_STAGE_NAME);
-                warnings.push(section.error(option, &format!("there is no section [stage-{shown}]")));
-            }
-            if own != Some(target.as_str()) {
-                named.insert(target);
+            for target in stages_named(option, &value) {
+                if own.is_some() && !stages.contains_key(&target) {
+                    let shown = escape(&target, MAX_STAGE_NAME);
+                    warnings.push(section.error(option, &format!("there is no section [stage-{shown}]")));
+                }
+                if own != Some(target.as_str()) {
+                    named.insert(target);
+                }
             }
         }
     }
-    for section in stage_sections(conf) {
+    let has_file = stage_sections(conf).any(|section| section.options().contains(&ROUTES_FILE));
+    for section in stage_sections(conf).filter(|_| !has_file) {
         let name = section.name().strip_prefix("stage-").unwrap_or_default();
         if !named.contains(name) {
             warnings.push(section.error("", "nothing leads to this stage"));

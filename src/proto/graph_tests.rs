@@ -120,6 +120,15 @@ fn odd_graphs_only_warn() {
     let merged =
         stage("init", "NEXT_STAGE = c\nTHEN_STAGE = b\n") + &stage("b", "NEXT_STAGE = c\n") + &stage("c", "");
     assert!(warnings_of(&merged).is_empty());
+    let coded = stage("init", "EXIT_STAGES = 1:B  2:x c 3:\n") + &stage("b", "") + &stage("c", "");
+    assert_eq!(
+        warnings_of(&coded),
+        [
+            "p.conf:3: [stage-init] EXIT_STAGES: there is no section [stage-x]",
+            "p.conf:3: [stage-init] EXIT_STAGES: there is no section [stage-]",
+            "p.conf:6: [stage-c]: nothing leads to this stage",
+        ]
+    );
     assert!(warnings_of("[pepsi]\n").is_empty());
 }
 
@@ -161,4 +170,18 @@ fn a_long_chain_is_walked_in_linear_time() {
     assert_eq!(graph.stages.len(), 10_000);
     let circles = graph.warnings.iter().filter(|warning| warning.message.contains("circle")).count();
     assert_eq!(circles, 1);
+}
+
+#[test]
+fn a_table_of_routes_leads_to_its_stages() {
+    let stages = "[stage-a]\nPROGRAM = x\n[stage-b]\nPROGRAM = x\n";
+    let init = "[stage-init]\nPROGRAM = pepsi-stage-route\n";
+    let warnings = warnings_of(&format!("{init}ROUTES = x.example:A [IPv6:::1]:c odd\n{stages}"));
+    let expected = [
+        "p.conf:3: [stage-init] ROUTES: there is no section [stage-c]",
+        "p.conf:6: [stage-b]: nothing leads to this stage",
+    ];
+    assert_eq!(warnings, expected);
+    // What stands in a file is not known.
+    assert!(warnings_of(&format!("{init}ROUTES_FILE = /etc/routes\n{stages}")).is_empty());
 }

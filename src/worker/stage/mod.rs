@@ -3,16 +3,21 @@
 //! A stage sees `Context` and its own section; it never sees SQL, and standard output belongs to the line protocol (R4).
 //! To add one: a file here, a `Kind` in it, and its line in `KINDS`.
 
+mod aliases;
 mod auto_whitelist;
 mod check_whitelist;
 mod discard;
+mod edit_settings;
 mod if_;
+mod pipe;
 mod relay_to_maildir;
+mod route;
 mod srs;
 
 use super::context::{Context, Done, Load};
 use super::error::StageError;
 use super::tables::Tables;
+use crate::mail::line_end::LineEnd;
 use crate::proto::conf::{ConfError, Section};
 
 /// One section of the configuration, checked and ready to run.
@@ -48,9 +53,27 @@ const KINDS: &[Kind] = &[
     srs::KIND,
     auto_whitelist::KIND,
     check_whitelist::KIND,
+    route::KIND,
+    aliases::KIND,
+    edit_settings::KIND,
+    pipe::KIND,
 ];
 
 /// The kind of stage that `program` runs.
 pub fn find(program: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.program == program)
 }
+
+/// LINE_END, which is lf where it is not set.
+fn line_end(section: &Section<'_>) -> Result<LineEnd, ConfError> {
+    let name = section.get("LINE_END")?.unwrap_or_else(|| "lf".into());
+    LineEnd::parse(&name)
+        .ok_or_else(|| section.error("LINE_END", &format!("\"{name}\" is neither lf nor crlf")))
+}
+
+#[cfg(test)]
+#[path = "example_tests.rs"]
+mod example_tests;
+#[cfg(test)]
+#[path = "../../../docs/examples/loop_guard.rs"]
+mod loop_guard;
