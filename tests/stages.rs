@@ -113,7 +113,7 @@ fn whitelist(config: &Path, args: &[&str], input: &str) -> Run {
     run("pepsi-whitelist", config, args, input)
 }
 
-// Req: A5
+// Req: A5, X1
 #[test]
 fn whom_our_users_write_to_they_take_mail_from() {
     let mut db = database();
@@ -136,6 +136,14 @@ fn whom_our_users_write_to_they_take_mail_from() {
     }
     let listed = db.text("SELECT string_agg(concat_ws(' ', address, correspondent, source), ',' ORDER BY 2) FROM pepsi.whitelist");
     assert_eq!(listed, "ann@x bob@y learn,ann@x carl@z learn");
+    // Whoever does not want it says so for the own address.
+    db.run(
+        "INSERT INTO pepsi.settings (address, stage, option, value) VALUES ('eve@x', 'learn', 'LEARN', 'no')",
+    );
+    let unlisted = claimed(&mut db, "learn", "Eve@x", &["bob@y"], r#"{"local_origin": true}"#);
+    let run = worker(LEARN, &config, &format!("{unlisted} 1\n"));
+    assert_eq!((run.output.as_str(), run.code), ("ready claims\n0\n", 0), "{}", run.log);
+    assert_eq!(db.number("SELECT count(*) FROM pepsi.whitelist WHERE address = 'eve@x'"), 0);
     db.run("DELETE FROM pepsi.workqueue");
 
     let dsn = r#"{"dsn": {"rcpt": [{"orcpt": "1"}, {"orcpt": "2"}, {"orcpt": "3"}]}}"#;
