@@ -5,6 +5,7 @@
 //! can stand in a header, a log line or an SMTP command; its `Display` parses to the same address. Linear time, after
 //! a bound on the length. What a path on disk may hold is not decided here.
 
+use super::srs;
 use std::borrow::Cow;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -56,9 +57,29 @@ impl fmt::Display for AddressError {
 
 /// Checks an envelope address: dot-string or quoted local part (at most 64 octets), domain or address literal (254 with
 /// all before it), UTF-8 allowed (RFC 6531), no control characters, no NUL, no line end; surrounding `<>` allowed. A bare
-/// local name is allowed. Source routes are refused: RFC 5321 appendix C gives them no meaning any more.
+/// local name is allowed. Source routes are refused: RFC 5321 appendix C gives them no meaning any more. The local part of
+/// a rewritten sender (`srs`) may be longer, since that carries another address.
 pub fn parse(text: &str) -> Result<Address, AddressError> {
+    let address = parse_long(text)?;
+    if address.local.len() > MAX_LOCAL && !srs::is_rewritten(&address.local) {
+        return Err(AddressError(format!("has a local part longer than {MAX_LOCAL} octets")));
+    }
+    Ok(address)
+}
+
+/// As `parse`, with a local part of any length within the 254 octets.
+pub fn parse_long(text: &str) -> Result<Address, AddressError> {
     check(text).map_err(AddressError)
+}
+
+/// An address with a domain in the form in which addresses are compared where case does not count: in lower case, with
+/// quotes only where they have to be, without trailing dot.
+pub fn folded(text: &str) -> Result<String, AddressError> {
+    let Address { local, domain } = parse_long(text)?;
+    if domain.is_empty() {
+        return Err(AddressError(String::from("has no domain")));
+    }
+    Ok(format!("{}@{domain}", local_of(&content(&local))).to_lowercase())
 }
 
 fn check(text: &str) -> Result<Address, String> {
@@ -89,9 +110,6 @@ fn check(text: &str) -> Result<Address, String> {
     }
     let end = if bare.starts_with('"') { quoted_end(bare)? } else { dotted_end(bare)? };
     let (local, behind) = bare.split_at(end);
-    if local.len() > MAX_LOCAL {
-        return Err(format!("has a local part longer than {MAX_LOCAL} octets"));
-    }
     let domain = match behind.strip_prefix('@') {
         Some(domain) => check_domain(domain)?,
         None if behind.is_empty() => "",
@@ -141,16 +159,17 @@ pub fn content(local: &str) -> Cow<'_, str> {
     Cow::Owned(content)
 }
 
-/// The local part that says `content`: in quotes only where it has to be.
+/// A text as a local part: in quotes where it has to be.
 pub fn local_of(content: &str) -> String {
-    if is_dot_string(content) {
-        return content.to_owned();
-    }
-    format!("\"{}\"", content.replace('\\', "\\\\").replace('"', "\\\""))
+    if is_dot_string(content) { content.to_owned() } else { quoted(content) }
 }
 
 fn is_dot_string(text: &str) -> bool {
     !text.is_empty() && dotted_end(text) == Ok(text.len())
+}
+
+fn quoted(content: &str) -> String {
+    format!("\"{}\"", content.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 /// Behind the quote that closes the one in front.

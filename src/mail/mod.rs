@@ -9,4 +9,5 @@ pub mod header;
 mod mailboxes;
 pub mod plain;
 pub mod split;
+pub mod srs;
 pub mod trace;

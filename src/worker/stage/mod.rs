@@ -4,11 +4,14 @@
 //! To add one: a file here, a `Kind` in it, and its line in `KINDS`.
 
 mod aliases;
+mod auto_whitelist;
+mod check_whitelist;
 mod discard;
 mod edit_settings;
 mod if_;
 mod relay_to_maildir;
 mod route;
+mod srs;
 
 use super::context::{Context, Done, Load};
 use super::error::StageError;
@@ -41,8 +44,17 @@ pub struct Kind {
     pub check: fn(&Section<'_>) -> Result<Box<dyn Stage>, ConfError>,
 }
 
-const KINDS: &[Kind] =
-    &[if_::KIND, discard::KIND, relay_to_maildir::KIND, route::KIND, aliases::KIND, edit_settings::KIND];
+const KINDS: &[Kind] = &[
+    if_::KIND,
+    discard::KIND,
+    relay_to_maildir::KIND,
+    srs::KIND,
+    auto_whitelist::KIND,
+    check_whitelist::KIND,
+    route::KIND,
+    aliases::KIND,
+    edit_settings::KIND,
+];
 
 /// The kind of stage that `program` runs.
 pub fn find(program: &str) -> Option<&'static Kind> {
