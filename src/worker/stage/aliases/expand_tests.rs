@@ -95,5 +95,5 @@ fn no_recipient_of_a_random_map_is_lost_or_made_up() {
             assert!(!ends.is_empty(), "{shown}");
         }
     }
-    assert!(circles > 100, "{circles}");
+    assert!(circles > 50, "{circles}");
 }
