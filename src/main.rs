@@ -112,6 +112,7 @@ const PROGRAMS: &[Program] = &[
         STAGE_USAGE,
         worker::main,
     ),
+    program("pepsi-stage-pipe", "stage: run any program for each message", STAGE_USAGE, worker::main),
     program("pepsi-stage-relay-to-maildir", "stage: deliver into Maildirs", STAGE_USAGE, worker::main),
     program("pepsi-stage-auto-whitelist", "stage: enter whom our users write to", STAGE_USAGE, worker::main),
     program("pepsi-stage-check-whitelist", "stage: one way for listed senders", STAGE_USAGE, worker::main),

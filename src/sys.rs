@@ -277,18 +277,13 @@ extern "C" fn on_expiry(_signal: libc::c_int) {
 /// A child that has ended and waits to be reaped; until then its process id is its own. SIGCHLDs merge: reap it, and
 /// ask again until this returns None.
 pub fn ended() -> io::Result<Option<u32>> {
-    // SAFETY: an all-zero siginfo_t is a valid value for the call to fill; zero stays in it when nobody has ended.
-    let pid = unsafe {
-        let mut info: libc::siginfo_t = std::mem::zeroed();
-        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-        checked(libc::waitid(libc::P_ALL, 0, &mut info, options)).map(|_| info.si_pid())
-    };
-    match pid {
-        Ok(0) => Ok(None),
-        Ok(pid) => Ok(Some(pid.cast_unsigned())),
-        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
-        Err(error) => Err(error),
-    }
+    reported(libc::P_ALL, 0, libc::WEXITED | libc::WNOWAIT)
+}
+
+/// Whether the child with this process id has ended and waits to be reaped.
+pub fn has_ended(pid: u32) -> io::Result<bool> {
+    reported(libc::P_PID, process_id(pid).cast_unsigned(), libc::WEXITED | libc::WNOWAIT)
+        .map(|child| child.is_some())
 }
 
 /// How the child with this process id ended; None when it has not, or is no child of ours.
@@ -305,17 +300,26 @@ pub fn reap(pid: u32) -> io::Result<Option<ExitStatus>> {
 
 /// Whether this child has stopped since the last call that said so. One that has ended has not, and stays to be reaped.
 pub fn has_stopped(pid: u32) -> io::Result<bool> {
-    let target = process_id(pid).cast_unsigned();
+    reported(libc::P_PID, process_id(pid).cast_unsigned(), libc::WSTOPPED).map(|child| child.is_some())
+}
+
+/// The child of which there is that to report, if any; one that is no child of ours has nothing.
+fn reported(kind: libc::idtype_t, id: libc::id_t, what: libc::c_int) -> io::Result<Option<u32>> {
     // SAFETY: an all-zero siginfo_t is a valid value for the call to fill; without a child to report, si_pid stays 0.
-    let (result, reported) = unsafe {
+    let (result, pid) = unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
-        let result = libc::waitid(libc::P_PID, target, &mut info, libc::WSTOPPED | libc::WNOHANG);
+        let result = libc::waitid(kind, id, &mut info, what | libc::WNOHANG);
         (checked(result), info.si_pid())
     };
     match result {
-        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(false),
-        other => other.map(|_| reported != 0),
+        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
+        other => other.map(|_| (pid != 0).then_some(pid.cast_unsigned())),
     }
+}
+
+/// SIGTERM; see [`signal_group`].
+pub fn end_group(leader: u32) -> io::Result<()> {
+    signal_group(leader, libc::SIGTERM)
 }
 
 /// SIGKILL, which also ends what is stopped; see [`signal_group`].

@@ -1,4 +1,4 @@
-//! Fields that Pepsi itself writes: Received (RFC 5321 section 4.4), Date (RFC 5322 section 3.3), Message-ID.
+//! Fields that Pepsi itself writes: Received, Return-Path (RFC 5321 section 4.4), Delivered-To, Date (RFC 5322 section 3.3), Message-ID.
 //!
 //! Invariants: what comes from outside (user, host, id) is cleaned so that it cannot end a line, a comment or a
 //! clause; results are ASCII; every time that 64 bits can say has a date, none panics. The clock is the caller's.
@@ -19,6 +19,20 @@ const MONTHS: [&str; 12] =
 
 /// From the day of the week of 1 January 1970.
 const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+
+/// What a delivery puts in front: whom the message is from, and each recipient that it is for.
+pub fn delivery<'a>(mail_from: &str, recipients: impl Iterator<Item = &'a str>) -> String {
+    let mut trace = format!("Return-Path: <{}>\r\n", one_line(mail_from));
+    for recipient in recipients {
+        trace += &format!("Delivered-To: {}\r\n", one_line(recipient));
+    }
+    trace
+}
+
+/// An address was checked when it came in; still, what stands in a header field must not end it.
+fn one_line(address: &str) -> String {
+    address.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
 
 /// `Mon, 30 Nov 2026 18:05:39 +0000` from seconds since 1970 (UTC).
 pub fn date(unix_seconds: i64) -> String {

@@ -38,6 +38,9 @@ const QUEUE_LIMIT: RangeInclusive<u64> = 1..=1000;
 /// Messages until a worker is recycled.
 const MAX_MESSAGES: RangeInclusive<u64> = 1..=1_000_000_000;
 
+/// How long one message may take unless the section says it.
+pub const MAX_RUNTIME: Duration = Duration::from_secs(5 * 60);
+
 /// One stage as the dispatcher and the worker see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {
@@ -120,7 +123,7 @@ fn read_stage(section: &Section<'_>, name: &str, errors: &mut Vec<ConfError>) ->
     let program = kept(section.required("PROGRAM"), errors);
     let next = kept(stage_option(section, "NEXT_STAGE"), errors);
     let bounce = kept(stage_option(section, "BOUNCE_STAGE"), errors);
-    let max_runtime = kept(positive(section, "MAX_RUNTIME", Duration::from_secs(5 * 60)), errors);
+    let max_runtime = kept(positive(section, "MAX_RUNTIME", MAX_RUNTIME), errors);
     let max_lifetime = kept(positive(section, "MAX_LIFETIME", Duration::from_secs(120 * 3600)), errors);
     let fusion = match section.get("FUSION") {
         Ok(None) => Some(None),
@@ -171,10 +174,13 @@ pub fn stage_option(section: &Section<'_>, option: &str) -> Result<Option<String
     Ok(Some(name))
 }
 
-/// The stages that an option names, whoever's it is: `NEXT_STAGE`, `THEN_STAGE`, a listener's `STAGE`, the entries of `ROUTES`.
+/// The stages that an option names, whoever's it is: `NEXT_STAGE`, `THEN_STAGE`, a listener's `STAGE`, the
+/// entries of `ROUTES` and `EXIT_STAGES`.
 fn stages_named(option: &str, value: &str) -> Vec<String> {
     let names: Vec<&str> = match option {
-        "ROUTES" => value.split_whitespace().filter_map(|entry| Some(entry.rsplit_once(':')?.1)).collect(),
+        "ROUTES" | "EXIT_STAGES" => {
+            value.split_whitespace().filter_map(|entry| Some(entry.rsplit_once(':')?.1)).collect()
+        }
         _ if option == "STAGE" || option.ends_with("_STAGE") => vec![value],
         _ => Vec::new(),
     };

@@ -120,6 +120,15 @@ fn odd_graphs_only_warn() {
     let merged =
         stage("init", "NEXT_STAGE = c\nTHEN_STAGE = b\n") + &stage("b", "NEXT_STAGE = c\n") + &stage("c", "");
     assert!(warnings_of(&merged).is_empty());
+    let coded = stage("init", "EXIT_STAGES = 1:B  2:x c 3:\n") + &stage("b", "") + &stage("c", "");
+    assert_eq!(
+        warnings_of(&coded),
+        [
+            "p.conf:3: [stage-init] EXIT_STAGES: there is no section [stage-x]",
+            "p.conf:3: [stage-init] EXIT_STAGES: there is no section [stage-]",
+            "p.conf:6: [stage-c]: nothing leads to this stage",
+        ]
+    );
     assert!(warnings_of("[pepsi]\n").is_empty());
 }
 

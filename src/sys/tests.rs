@@ -204,6 +204,17 @@ fn reaps_each_child_once() {
     kill_group(living.pid).unwrap();
 }
 
+#[test]
+fn a_child_that_has_ended_is_told_until_it_is_reaped() {
+    let child = spawn(&mut shell("sleep 600 & wait")).unwrap();
+    assert!(!has_ended(child.pid).unwrap());
+    end_group(child.pid).unwrap();
+    until("it ends", || has_ended(child.pid).unwrap());
+    assert!(has_ended(child.pid).unwrap());
+    assert_eq!(reap(child.pid).unwrap().and_then(|status| status.signal()), Some(libc::SIGTERM));
+    assert!(!has_ended(child.pid).unwrap());
+}
+
 // Req: P8
 #[test]
 fn a_stop_is_told_once_and_taken_back() {

@@ -10,6 +10,7 @@ pub mod error;
 pub mod fan_out;
 #[cfg(test)]
 mod fixture;
+mod helper;
 pub mod runtime;
 mod settings;
 pub mod stage;

@@ -209,7 +209,8 @@ pub fn unsafe_code(sources: &[Source]) -> Vec<String> {
 }
 
 /// The files that may read a clock.
-const CLOCK_READERS: &[&str] = &["src/dispatch/shell.rs", "src/host.rs", "src/worker/runtime.rs"];
+const CLOCK_READERS: &[&str] =
+    &["src/dispatch/shell.rs", "src/host.rs", "src/worker/helper.rs", "src/worker/runtime.rs"];
 
 /// Time is an argument everywhere else.
 pub fn clocks(sources: &[Source]) -> Vec<String> {
@@ -225,7 +226,8 @@ pub fn clocks(sources: &[Source]) -> Vec<String> {
 /// A clock that somebody sets must not move a deadline: the rooms that have any do not know the time of day.
 pub fn wall_clock(sources: &[Source]) -> Vec<String> {
     let has_deadlines = |source: &&Source| {
-        source.is_rust_in("src/dispatch/") || ["src/worker/runtime.rs", "src/sys.rs"].contains(&&*source.path)
+        source.is_rust_in("src/dispatch/")
+            || ["src/worker/runtime.rs", "src/worker/helper.rs", "src/sys.rs"].contains(&&*source.path)
     };
     let tokens = ["SystemTime", "wall_clock_us", "CLOCK_REALTIME"];
     let found = |source| {

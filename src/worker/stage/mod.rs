@@ -9,6 +9,7 @@ mod check_whitelist;
 mod discard;
 mod edit_settings;
 mod if_;
+mod pipe;
 mod relay_to_maildir;
 mod route;
 mod srs;
@@ -16,6 +17,7 @@ mod srs;
 use super::context::{Context, Done, Load};
 use super::error::StageError;
 use super::tables::Tables;
+use crate::mail::line_end::LineEnd;
 use crate::proto::conf::{ConfError, Section};
 
 /// One section of the configuration, checked and ready to run.
@@ -54,9 +56,24 @@ const KINDS: &[Kind] = &[
     route::KIND,
     aliases::KIND,
     edit_settings::KIND,
+    pipe::KIND,
 ];
 
 /// The kind of stage that `program` runs.
 pub fn find(program: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.program == program)
 }
+
+/// LINE_END, which is lf where it is not set.
+fn line_end(section: &Section<'_>) -> Result<LineEnd, ConfError> {
+    let name = section.get("LINE_END")?.unwrap_or_else(|| "lf".into());
+    LineEnd::parse(&name)
+        .ok_or_else(|| section.error("LINE_END", &format!("\"{name}\" is neither lf nor crlf")))
+}
+
+#[cfg(test)]
+#[path = "example_tests.rs"]
+mod example_tests;
+#[cfg(test)]
+#[path = "../../../docs/examples/loop_guard.rs"]
+mod loop_guard;

@@ -9,8 +9,10 @@
 mod place;
 mod store;
 
-use super::{Context, Done, Kind, Load, Stage, StageError, Tables};
+use super::{Context, Done, Kind, Load, Stage, StageError, Tables, line_end};
 use crate::mail::address::{self, Address};
+use crate::mail::line_end::LineEnd;
+use crate::mail::trace;
 use crate::proto::conf::{ConfError, Section};
 use place::{Place, Template, VARIABLES};
 use serde_json::json;
@@ -36,7 +38,7 @@ const NO_PLACE: &str = "The address names no mailbox here.";
 #[derive(Debug)]
 struct RelayToMaildir {
     template: Template,
-    lf: bool,
+    line_end: LineEnd,
     add_trace: bool,
     default_domain: Option<String>,
 }
@@ -101,17 +103,10 @@ impl RelayToMaildir {
         }
         let template = Template::parse(&text)
             .map_err(|clause| section.error("MAILDIR", &format!("\"{text}\" {clause}")))?;
-        let line_end = section.get("LINE_END")?.unwrap_or_else(|| "lf".into());
-        let lf = match line_end.to_ascii_lowercase().as_str() {
-            "lf" => true,
-            "crlf" => false,
-            _ => {
-                return Err(section.error("LINE_END", &format!("\"{line_end}\" is neither lf nor crlf")));
-            }
-        };
+        let line_end = line_end(section)?;
         let add_trace = section.boolean("ADD_TRACE", true)?;
         let default_domain = section.get("DEFAULT_DOMAIN")?.filter(|domain| !domain.is_empty());
-        Ok(RelayToMaildir { template, lf, add_trace, default_domain })
+        Ok(RelayToMaildir { template, line_end, add_trace, default_domain })
     }
 
     /// The Maildirs with their recipients' places in the list, and the recipients that have none.
@@ -144,7 +139,9 @@ impl RelayToMaildir {
         let host: String = message.host().chars().take(MAX_HOST).collect();
         let name = format!("{seconds}.M{micros}Q{}.{host}", message.id());
         let received = UNIX_EPOCH + Duration::from_micros(received_us);
-        let trace = if self.add_trace { trace(message, recipients) } else { String::new() };
+        let recipients = recipients.iter().map(|recipient| message.rcpt_to()[*recipient].as_str());
+        let trace =
+            if self.add_trace { trace::delivery(message.mail_from(), recipients) } else { String::new() };
         Delivery { name: &name, received }.make(place, &|out| {
             self.write(out, trace.as_bytes())?;
             self.write(out, headers)?;
@@ -156,35 +153,9 @@ impl RelayToMaildir {
         })
     }
 
-    /// Writes a part of a message, CRLF as LF if so wanted; a bare CR or LF stays. No CRLF crosses from part to part.
     fn write(&self, out: &mut dyn Write, part: &[u8]) -> io::Result<()> {
-        if !self.lf {
-            return out.write_all(part);
-        }
-        for line in part.split_inclusive(|byte| *byte == b'\n') {
-            match line.strip_suffix(b"\r\n") {
-                Some(text) => {
-                    out.write_all(text)?;
-                    out.write_all(b"\n")?;
-                }
-                None => out.write_all(line)?,
-            }
-        }
-        Ok(())
+        self.line_end.pieces(part).try_for_each(|piece| out.write_all(piece))
     }
-}
-
-fn trace(message: &Context, recipients: &[usize]) -> String {
-    let mut trace = format!("Return-Path: <{}>\r\n", one_line(message.mail_from()));
-    for recipient in recipients {
-        trace += &format!("Delivered-To: {}\r\n", one_line(&message.rcpt_to()[*recipient]));
-    }
-    trace
-}
-
-/// An address was checked when it came in; still, what stands in a header field must not end it.
-fn one_line(address: &str) -> String {
-    address.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 #[cfg(test)]
