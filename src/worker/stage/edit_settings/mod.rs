@@ -43,7 +43,7 @@ struct EditSettings {
 impl Stage for EditSettings {
     fn run(&self, mut message: Context, tables: &mut dyn Tables) -> Result<Done, StageError> {
         let Some(owner) = self.owner(&message) else { return message.advance() };
-        if is_automatic(message.headers()?) {
+        if header::is_automatic(message.headers()?) {
             log(
                 Level::Info,
                 message.stage(),
@@ -124,13 +124,13 @@ impl EditSettings {
         })
     }
 
-    /// Whose settings the message is about, in lower case; None where it is no control message.
+    /// Whose settings the message is about, as they are found for mail: with the letters of ASCII in lower case. None where it
+    /// is no control message.
     fn owner(&self, message: &Context) -> Option<String> {
         if !message.rcpt_to().iter().any(|recipient| self.is_control(recipient)) {
             return None;
         }
         let sender = address::parse(message.mail_from()).ok().filter(|sender| !sender.domain.is_empty())?;
-        // As load.sql compares: other letters than those of ASCII are as they are.
         let owner = sender.to_string().to_ascii_lowercase();
         let state = message.state();
         let is_local = self.trust_local && state.get("local_origin") == Some(&Value::Bool(true));
@@ -214,20 +214,6 @@ fn refused(wrong: &[String]) -> String {
 fn is_message_id(id: &str) -> bool {
     let is_plain = id.bytes().all(|byte| (33..=126).contains(&byte));
     id.len() <= 250 && is_plain && id.starts_with('<') && id.ends_with('>')
-}
-
-/// RFC 3834 section 2, and what programs of before it say.
-fn is_automatic(headers: &[u8]) -> bool {
-    let is = |name: &str, words: &[&str]| {
-        header::text(headers, name).is_some_and(|value| {
-            let word = value.split([';', ' ']).next().unwrap_or_default().to_ascii_lowercase();
-            words.contains(&word.as_str())
-        })
-    };
-    let submitted = header::text(headers, "Auto-Submitted").is_some() && !is("Auto-Submitted", &["no"]);
-    submitted
-        || is("Precedence", &["bulk", "junk", "list", "auto_reply"])
-        || header::text(headers, "List-Id").is_some()
 }
 
 #[cfg(test)]
