@@ -98,15 +98,38 @@ fn cannot_read(path: &Path, error: &dyn std::fmt::Display) -> String {
     format!("cannot read the configuration file {}: {error}", path.display())
 }
 
-/// Regular files alone: a FIFO or a device may keep its reader waiting for ever, at its opening already.
+/// Reads a file of secrets; the error is a clause. One that everybody may read or change is refused: its secrets are none.
+pub fn read_secrets(path: &Path) -> Result<String, String> {
+    let read = || {
+        let file = open_regular(path)?;
+        let mode = file.metadata()?.permissions().mode() & 0o777;
+        if mode & 0o007 != 0 {
+            let text = format!("its mode {mode:04o} lets everybody use it; take that away: chmod o= FILE");
+            return Err(std::io::Error::other(text));
+        }
+        read_open(file, MAX_SMALL)
+    };
+    let bytes = read().map_err(|error: std::io::Error| error.to_string())?;
+    String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())
+}
+
 fn read_bytes(path: &Path, max: u64) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
+    read_open(open_regular(path)?, max)
+}
+
+/// Regular files alone: a FIFO or a device may keep its reader waiting for ever, at its opening already.
+fn open_regular(path: &Path) -> std::io::Result<File> {
     let file = File::options().read(true).custom_flags(sys::DO_NOT_WAIT).open(path)?;
     let kind = file.metadata()?.file_type();
     if !kind.is_file() {
         let what = if kind.is_dir() { "is a directory" } else { "is no regular file" };
         return Err(std::io::Error::other(what));
     }
+    Ok(file)
+}
+
+fn read_open(file: File, max: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
     file.take(max + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > max {
         return Err(std::io::Error::other(format!("longer than {max} bytes")));

@@ -91,10 +91,24 @@ const PROGRAMS: &[Program] = &[
         entry: ingress::sendmail::main,
     },
     program("pepsi-queue", "look at the messages in the queue", QUEUE_USAGE, tool::queue::main),
+    program(
+        "pepsi-whitelist",
+        "whose mail an address takes without questions",
+        WHITELIST_USAGE,
+        tool::whitelist::main,
+    ),
     program("pepsi-stage-if", "stage: one way or the other by a condition", STAGE_USAGE, worker::main),
     program("pepsi-stage-discard", "stage: end a message undelivered", STAGE_USAGE, worker::main),
     program("pepsi-stage-pipe", "stage: run any program for each message", STAGE_USAGE, worker::main),
     program("pepsi-stage-relay-to-maildir", "stage: deliver into Maildirs", STAGE_USAGE, worker::main),
+    program("pepsi-stage-auto-whitelist", "stage: enter whom our users write to", STAGE_USAGE, worker::main),
+    program("pepsi-stage-check-whitelist", "stage: one way for listed senders", STAGE_USAGE, worker::main),
+    program(
+        "pepsi-stage-srs",
+        "stage: rewrite senders of forwarded mail, and undo it",
+        STAGE_USAGE,
+        worker::main,
+    ),
 ];
 
 const STAGE_USAGE: &str = "worker    read ids on standard input until it ends, answer one status a line";
@@ -104,6 +118,13 @@ const SETUP_USAGE: &str = "schema [--create-database]
 const QUEUE_USAGE: &str =
     "list [--json] [--stage S] [--status S] [--sender ADDRESS] [--rcpt ADDRESS] [--limit N]
   show [--json] ID";
+
+const WHITELIST_USAGE: &str = "list [--json] [--address ADDRESS] [--correspondent CORRESPONDENT] [--limit N]
+  add ADDRESS CORRESPONDENT ...
+  remove ADDRESS CORRESPONDENT ... | ADDRESS --all
+  import [FILE]
+            lines of ADDRESS CORRESPONDENT, from standard input without a FILE
+  A CORRESPONDENT is an address or @DOMAIN";
 
 const GLOBAL_HELP: &str = "
 Options, before the subcommand:

@@ -8,8 +8,12 @@ use std::process::{Command, Output};
 /// What stands around a stage; its body comes in the place of `BODY`.
 const CRATE: &str = r##"
 #![allow(dead_code)]
-#[path = "SRC/mail/mod.rs"]
-mod mail;
+mod mail {
+    #[path = "SRC/mail/encoded.rs"]
+    mod encoded;
+    #[path = "SRC/mail/header.rs"]
+    pub mod header;
+}
 mod sql {
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub enum Error {
@@ -37,9 +41,11 @@ mod sql {
             pub header_from: Option<String>,
             pub subject: Option<String>,
             pub received_at_us: i64,
+            pub now_us: i64,
             pub size: i64,
             pub headers: Option<Vec<u8>>,
             pub body: Option<Vec<u8>>,
+            pub settings: Option<serde_json::Value>,
         }
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Content {

@@ -10,6 +10,7 @@ const STARTS: &[(&str, &[&str], i32, i32)] = &[
     ("pepsi-dispatch", &["serve"], 1, 78),
     ("pepsi-queue", &["list"], 78, 78),
     ("pepsi-queue", &["show", "1"], 78, 78),
+    ("pepsi-whitelist", &["list"], 78, 78),
     ("pepsi-stage-discard", &["worker"], 78, 78),
     ("pepsi-sendmail", &["ann@example.org"], 78, 78),
 ];

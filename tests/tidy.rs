@@ -203,7 +203,7 @@ fn nothing_is_left_open() {
 }
 
 #[test]
-fn direct_dependencies_are_the_five() {
+fn direct_dependencies_are_the_five_with_sha2_and_hmac() {
     check(rules::dependencies);
     let catches = |bad, part| {
         catches(

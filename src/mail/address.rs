@@ -5,6 +5,8 @@
 //! can stand in a header, a log line or an SMTP command; its `Display` parses to the same address. Linear time, after
 //! a bound on the length. What a path on disk may hold is not decided here.
 
+use super::srs;
+use std::borrow::Cow;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -55,9 +57,42 @@ impl fmt::Display for AddressError {
 
 /// Checks an envelope address: dot-string or quoted local part (at most 64 octets), domain or address literal (254 with
 /// all before it), UTF-8 allowed (RFC 6531), no control characters, no NUL, no line end; surrounding `<>` allowed. A bare
-/// local name is allowed. Source routes are refused: RFC 5321 appendix C gives them no meaning any more.
+/// local name is allowed. Source routes are refused: RFC 5321 appendix C gives them no meaning any more. The local part of
+/// a rewritten sender (`srs`) may be longer, since that carries another address.
 pub fn parse(text: &str) -> Result<Address, AddressError> {
+    let address = parse_long(text)?;
+    if address.local.len() > MAX_LOCAL && !srs::is_rewritten(&address.local) {
+        return Err(AddressError(format!("has a local part longer than {MAX_LOCAL} octets")));
+    }
+    Ok(address)
+}
+
+/// As `parse`, with a local part of any length within the 254 octets.
+pub fn parse_long(text: &str) -> Result<Address, AddressError> {
     check(text).map_err(AddressError)
+}
+
+/// An address with a domain in the form in which addresses are compared where case does not count: in lower case, with
+/// quotes only where they have to be, without trailing dot.
+pub fn folded(text: &str) -> Result<String, AddressError> {
+    let Address { local, domain } = parse_long(text)?;
+    if domain.is_empty() {
+        return Err(AddressError(String::from("has no domain")));
+    }
+    Ok(format!("{}@{domain}", local_of(&content(&local))).to_lowercase())
+}
+
+/// What a local part means: without its quotes and what they take to escape.
+pub fn content(local: &str) -> Cow<'_, str> {
+    let Some(inner) = local.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
+        return Cow::Borrowed(local);
+    };
+    let mut escaped = false;
+    let keep = |c: &char| {
+        escaped = *c == '\\' && !escaped;
+        !escaped
+    };
+    Cow::Owned(inner.chars().filter(keep).collect())
 }
 
 fn check(text: &str) -> Result<Address, String> {
@@ -88,9 +123,6 @@ fn check(text: &str) -> Result<Address, String> {
     }
     let end = if bare.starts_with('"') { quoted_end(bare)? } else { dotted_end(bare)? };
     let (local, behind) = bare.split_at(end);
-    if local.len() > MAX_LOCAL {
-        return Err(format!("has a local part longer than {MAX_LOCAL} octets"));
-    }
     let domain = match behind.strip_prefix('@') {
         Some(domain) => check_domain(domain)?,
         None if behind.is_empty() => "",
@@ -100,6 +132,27 @@ fn check(text: &str) -> Result<Address, String> {
         return Err(format!("is longer than {MAX_ADDRESS} octets"));
     }
     Ok(Address { local: local.to_owned(), domain: domain.to_owned() })
+}
+
+/// A domain or an address literal in the form in which domains are compared: in lower case, without trailing dot.
+pub fn domain(text: &str) -> Result<String, AddressError> {
+    if text.len() > MAX_ADDRESS {
+        return Err(AddressError(format!("is longer than {MAX_ADDRESS} octets")));
+    }
+    check_domain(text).map(str::to_lowercase).map_err(AddressError)
+}
+
+/// A text as a local part: in quotes where it has to be.
+pub fn local_of(content: &str) -> String {
+    if is_dot_string(content) { content.to_owned() } else { quoted(content) }
+}
+
+fn is_dot_string(text: &str) -> bool {
+    !text.is_empty() && dotted_end(text) == Ok(text.len())
+}
+
+fn quoted(content: &str) -> String {
+    format!("\"{}\"", content.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 /// Where a quoted local part ends, behind its closing quote.

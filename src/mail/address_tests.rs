@@ -146,3 +146,33 @@ fn every_short_text_is_answered() {
     grow(&mut String::new(), 5, &mut accepted);
     assert!(accepted > 500, "{accepted}");
 }
+
+#[test]
+fn folded_addresses_are_one_where_they_mean_the_same() {
+    for (text, expected) in [
+        ("Ann@Example.ORG", "ann@example.org"),
+        ("\"Ann\"@example.org.", "ann@example.org"),
+        ("\"a\\nn\"@example.org", "ann@example.org"),
+        ("\"A B\"@example.org", "\"a b\"@example.org"),
+        ("\"a@b\\\\\\\"\"@c", "\"a@b\\\\\\\"\"@c"),
+        ("GRÜN@Bücher.example", "grün@bücher.example"),
+    ] {
+        assert_eq!(folded(text).as_deref(), Ok(expected), "{text}");
+        assert_eq!(folded(expected).as_deref(), Ok(expected));
+    }
+    for text in ["", "root", "\"a@b\"", "a@b@c", "a b@c", "a@", "@b"] {
+        assert!(folded(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_local_part_is_quoted_where_it_has_to_be() {
+    for (text, local) in
+        [("a.b+c", "a.b+c"), ("", "\"\""), ("a..b", "\"a..b\""), ("a@b", "\"a@b\""), ("\"\\", "\"\\\"\\\\\"")]
+    {
+        assert_eq!((local_of(text).as_str(), content(local).as_ref()), (local, text));
+    }
+    for local in ["\"", "a\"b\"", "\"a"] {
+        assert_eq!(content(local), local);
+    }
+}

@@ -8,4 +8,5 @@ pub mod header;
 pub mod line_end;
 mod mailboxes;
 pub mod split;
+pub mod srs;
 pub mod trace;

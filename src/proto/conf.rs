@@ -15,8 +15,9 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What errors about a row of the overlay name as their file.
+/// What errors name as their file: about a row of the overlay, and about what the owner of an address has set.
 const OVERRIDE: &str = "config_override";
+const SETTINGS: &str = "settings";
 
 /// How much of a wrong value an error shows, in bytes.
 const SHOWN: usize = 60;
@@ -133,6 +134,12 @@ impl Conf {
     pub fn overlay(&mut self, section: &str, option: &str, value: &str) {
         let place = Place { file: Arc::from(OVERRIDE), line: 0 };
         self.ini.begin(section, &place).set(option, value, place.clone());
+    }
+    /// Lays what the owner of an address has set over the section; errors about it then name `settings`, line 0. Whatever looks
+    /// like a variable in it stays as it is: an owner is to see nothing of the host's.
+    pub fn overlay_owned(&mut self, section: &str, option: &str, value: &str) {
+        let place = Place { file: Arc::from(SETTINGS), line: 0 };
+        self.ini.begin(section, &place).set_literal(option, value, place.clone());
     }
 }
 

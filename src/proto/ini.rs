@@ -46,6 +46,8 @@ pub struct Entry {
     /// Its rank among the section's options.
     pub order: usize,
     pub value: String,
+    /// No variable in it is looked up.
+    pub is_literal: bool,
     pub place: Place,
 }
 
@@ -79,10 +81,19 @@ impl Ini {
 impl Section {
     /// Sets an option; an earlier value is gone, its rank stays.
     pub fn set(&mut self, option: &str, value: &str, place: Place) {
+        self.put(option, value, false, place);
+    }
+
+    /// Sets an option to what is taken as it is, whatever looks like a variable in it.
+    pub fn set_literal(&mut self, option: &str, value: &str, place: Place) {
+        self.put(option, value, true, place);
+    }
+
+    fn put(&mut self, option: &str, value: &str, is_literal: bool, place: Place) {
         let count = self.options.len();
         let name = option.to_ascii_uppercase();
         let order = self.options.get(&name).map_or(count, |entry| entry.order);
-        self.options.insert(name, Entry { order, value: value.to_owned(), place });
+        self.options.insert(name, Entry { order, value: value.to_owned(), is_literal, place });
     }
 }
 

@@ -42,7 +42,13 @@ pub fn names(value: &str) -> impl Iterator<Item = &str> {
 /// Expands `entry`, which `origin` names in errors.
 pub fn expand(scope: &Scope<'_>, origin: Origin<'_>, entry: &Entry) -> Result<String, ConfError> {
     let mut expansion = Expansion { scope, open: Vec::new(), uses: 0 };
-    let text = expansion.text(origin, &entry.value, 0)?;
+    let text = if entry.is_literal {
+        let mut text = String::new();
+        push(&mut text, &entry.value, origin)?;
+        text
+    } else {
+        expansion.text(origin, &entry.value, 0)?
+    };
     match text.chars().find(|c| c.is_control() && *c != '\t') {
         Some(c) => Err(origin.error(&format!("has the control character {}", escape(&c.to_string(), SHOWN)))),
         None => Ok(text),

@@ -1,14 +1,13 @@
-//! The worker's statements for several rows at once (requirement B1): one SELECT, and one UPDATE or DELETE for each shape of
+//! The worker's statements for several rows at once (requirement B1): one UPDATE or DELETE for each shape of
 //! outcome, each row fenced by its own claim (D4). Each statement is a transaction of its own; a row is in one of them.
 
 use super::fan::Fan;
 use super::queue::Held;
-use super::row::{Content, Move, Row, read};
+use super::row::{Content, Move};
 use super::{Db, Error, Statement, clean};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-const LOAD: Statement = Statement { purpose: "load messages", text: include_str!("load_batch.sql") };
 const ADVANCE: Statement = Statement { purpose: "advance messages", text: include_str!("advance_batch.sql") };
 const READDRESS: Statement =
     Statement { purpose: "advance messages with a new envelope", text: include_str!("readdress_batch.sql") };
@@ -54,12 +53,6 @@ fn shape(write: &Write<'_>) -> Option<Shape> {
 }
 
 impl Db {
-    /// Loads rows whatever their status, without those that are not there; in any order.
-    pub fn load_batch(&mut self, ids: &[i64]) -> Result<Vec<Row>, Error> {
-        let rows = self.query(&LOAD, &[&ids])?;
-        Ok(rows.iter().map(|row| read(row.get("workqueue_id"), row)).collect())
-    }
-
     /// Commits outcomes of different rows, as `commit` does one; for each whether the row was still ours, or why the statement
     /// that it was in did nothing.
     pub fn commit_batch(&mut self, writes: &[Write<'_>]) -> Vec<Result<bool, Error>> {

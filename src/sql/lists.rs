@@ -8,6 +8,10 @@ const FIND_LISTED: Statement =
     Statement { purpose: "look up the whitelist", text: include_str!("whitelist_find.sql") };
 const ADD_LISTED: Statement =
     Statement { purpose: "enter into the whitelist", text: include_str!("whitelist_add.sql") };
+const LIST_WHITELIST: Statement =
+    Statement { purpose: "list the whitelist", text: include_str!("whitelist_list.sql") };
+const REMOVE_LISTED: Statement =
+    Statement { purpose: "take from the whitelist", text: include_str!("whitelist_remove.sql") };
 const CHANGE_SETTINGS: Statement =
     Statement { purpose: "change settings", text: include_str!("settings_change.sql") };
 const LIST_SETTINGS: Statement =
@@ -20,6 +24,15 @@ pub struct Setting {
     pub stage: String,
     pub option: String,
     pub value: String,
+}
+
+/// A correspondent of an address, what entered it, and when (UTC).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Correspondent {
+    pub address: String,
+    pub correspondent: String,
+    pub source: String,
+    pub added_at: String,
 }
 
 impl Db {
@@ -46,6 +59,33 @@ impl Db {
         let (addresses, correspondents): (Vec<_>, Vec<_>) =
             pairs.iter().map(|(address, one)| (clean::text(address), clean::text(one))).unzip();
         self.execute(&ADD_LISTED, &[&addresses, &correspondents, &clean::text(source)])
+    }
+
+    /// The whitelist by address and correspondent; None: of all. At most `limit`.
+    pub fn whitelist(
+        &mut self,
+        address: Option<&str>,
+        correspondent: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<Correspondent>, Error> {
+        let rows = self.query(&LIST_WHITELIST, &[&address, &correspondent, &i64::from(limit)])?;
+        let entry = |row: &postgres::Row| Correspondent {
+            address: row.get("address"),
+            correspondent: row.get("correspondent"),
+            source: row.get("source"),
+            added_at: row.get("added_at"),
+        };
+        Ok(rows.iter().map(entry).collect())
+    }
+
+    /// Takes correspondents of an address away, None: all of them; at most `limit` in one statement. How many there were.
+    pub fn remove_listed(
+        &mut self,
+        address: &str,
+        correspondents: Option<&[String]>,
+        limit: u32,
+    ) -> Result<u64, Error> {
+        self.execute(&REMOVE_LISTED, &[&address, &correspondents, &i64::from(limit)])
     }
 
     /// Lays changes over an address's settings: stage, option and value, None to take it back. How many rows changed.

@@ -6,12 +6,7 @@
 use super::{Db, Error, Statement, clean};
 use serde_json::Value;
 
-const LOAD_METADATA: Statement =
-    Statement { purpose: "load a message", text: include_str!("load_metadata.sql") };
-const LOAD_HEADERS: Statement =
-    Statement { purpose: "load a message's headers", text: include_str!("load_headers.sql") };
-const LOAD_FULL: Statement =
-    Statement { purpose: "load a whole message", text: include_str!("load_full.sql") };
+const LOAD: Statement = Statement { purpose: "load messages", text: include_str!("load.sql") };
 const ADVANCE: Statement = Statement { purpose: "advance a message", text: include_str!("advance.sql") };
 const PAUSE: Statement = Statement { purpose: "defer a message", text: include_str!("pause.sql") };
 const FAIL: Statement = Statement { purpose: "write a failure", text: include_str!("fail.sql") };
@@ -50,6 +45,9 @@ pub struct Row {
     pub headers: Option<Vec<u8>>,
     /// When Load is Full: None when the message has no empty line.
     pub body: Option<Vec<u8>>,
+    /// What is laid over stages' options for its correspondents: an array of scope, section, option and value; None where
+    /// nobody has anything of that kind.
+    pub settings: Option<Value>,
 }
 
 /// Columns a stage rewrote; None: untouched.
@@ -91,13 +89,13 @@ pub enum Move {
 impl Db {
     /// Loads one row whatever its status; None when there is none.
     pub fn load(&mut self, id: i64, load: Load) -> Result<Option<Row>, Error> {
-        let statement = match load {
-            Load::Metadata => &LOAD_METADATA,
-            Load::Headers => &LOAD_HEADERS,
-            Load::Full => &LOAD_FULL,
-        };
-        let rows = self.query(statement, &[&id])?;
-        Ok(rows.first().map(|row| read(id, row)))
+        Ok(self.load_some(&[id], load)?.pop())
+    }
+
+    /// Loads rows whatever their status, without those that are not there; in any order.
+    pub fn load_some(&mut self, ids: &[i64], load: Load) -> Result<Vec<Row>, Error> {
+        let rows = self.query(&LOAD, &[&ids, &(load >= Load::Headers), &(load == Load::Full)])?;
+        Ok(rows.iter().map(read).collect())
     }
 
     /// Commits one outcome in one statement: content, `state || merge`, and the move. False when the row is no longer
@@ -173,9 +171,9 @@ fn text(value: &Option<Option<String>>) -> Option<std::borrow::Cow<'_, str>> {
     value.as_ref().and_then(Option::as_deref).map(clean::text)
 }
 
-pub(super) fn read(id: i64, row: &postgres::Row) -> Row {
+fn read(row: &postgres::Row) -> Row {
     Row {
-        id,
+        id: row.get("workqueue_id"),
         claim: row.get("claims"),
         status: row.get("status"),
         stage: row.get("stage"),
@@ -190,5 +188,7 @@ pub(super) fn read(id: i64, row: &postgres::Row) -> Row {
         size: row.get("size"),
         headers: row.get("headers"),
         body: row.get("body"),
+        // A text that cannot be read is no setting, as jsonb holds no number here.
+        settings: row.try_get("settings").unwrap_or(None),
     }
 }

@@ -8,6 +8,7 @@ pub mod links;
 pub mod queue;
 pub mod setup;
 mod table;
+pub mod whitelist;
 
 /// Why a command was not done: an exit code (sysexits) and one line.
 struct Failure {

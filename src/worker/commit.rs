@@ -50,7 +50,7 @@ impl Store for Db {
     }
 
     fn load_batch(&mut self, ids: &[i64]) -> Result<Vec<Row>, Error> {
-        Db::load_batch(self, ids)
+        Db::load_some(self, ids, Load::Metadata)
     }
 
     fn commit_batch(&mut self, outcomes: &[(&Head, &Outcome)]) -> Vec<Result<bool, Error>> {

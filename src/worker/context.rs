@@ -6,6 +6,7 @@
 //! top level (A4). Nothing here touches the database: the runtime writes what `Done` holds.
 
 use super::error::{Kept, StageError};
+use super::settings::Settings;
 use crate::mail::header;
 use crate::sql::fan::Fan;
 pub use crate::sql::row::Load;
@@ -139,6 +140,8 @@ pub struct Context {
     has_moved: bool,
     /// What it leaves beside it.
     pub(super) fan: Fan,
+    /// What is laid over the options of stages for it; None: nothing for anybody.
+    settings: Option<Rc<Settings>>,
 }
 
 /// What can be read.
@@ -151,7 +154,8 @@ impl Context {
                 Map::new()
             }
         };
-        Context {
+        let found = row.settings.take();
+        let mut message = Context {
             row,
             state,
             loaded,
@@ -162,7 +166,10 @@ impl Context {
             passed: Map::new(),
             has_moved: false,
             fan: Fan::default(),
-        }
+            settings: None,
+        };
+        message.settings = found.map(|found| Rc::new(Settings::read(&found, &message)));
+        message
     }
 
     pub fn id(&self) -> i64 {
@@ -205,6 +212,11 @@ impl Context {
         self.row.received_at_us
     }
 
+    /// When it was loaded, by the database's clock; microseconds since 1970.
+    pub fn now_us(&self) -> i64 {
+        self.row.now_us
+    }
+
     pub fn state(&self) -> &Map<String, Value> {
         &self.state
     }
@@ -217,6 +229,19 @@ impl Context {
     /// Whether it has come here from another stage in the same pass.
     pub fn has_moved(&self) -> bool {
         self.has_moved
+    }
+
+    pub(super) fn settings(&self) -> Option<&Settings> {
+        self.settings.as_deref()
+    }
+
+    /// Only the recipients at these places are left in the database: nothing of that is to be written any more.
+    pub(super) fn divided(&mut self, places: &[usize]) {
+        let dsn = self.dsn_of(places);
+        self.row.rcpt_to = places.iter().filter_map(|place| self.row.rcpt_to.get(*place).cloned()).collect();
+        if let Some(dsn) = dsn {
+            self.state.insert("dsn".to_owned(), dsn);
+        }
     }
 
     /// Whether it leaves rows beside it.

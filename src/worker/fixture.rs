@@ -1,6 +1,9 @@
 //! Rows and routes for the unit tests of this folder.
 
-use super::context::{Context, Load, Route};
+pub use super::context::Load;
+use super::context::{Context, Route};
+use super::runtime::Served;
+use super::stage::Stage;
 pub use super::tables::Unconnected;
 pub use crate::sql::row::{Content, Move, Row};
 use serde_json::json;
@@ -23,6 +26,7 @@ pub fn row(id: i64) -> Row {
         size: 30,
         headers: Some(b"Subject: x\r\n".to_vec()),
         body: Some(b"line one\r\nline two".to_vec()),
+        settings: None,
     }
 }
 
@@ -33,4 +37,9 @@ pub fn route(stage: &str) -> Route {
 
 pub fn context(row: Row, route: Route) -> Context {
     Context::new(row, Load::Full, Rc::new(route))
+}
+
+/// A stage without options.
+pub fn served(stage: Box<dyn Stage>, route: Route, load: Load) -> Rc<Served> {
+    Rc::new(Served { stage, route: Rc::new(route), load, options: &[], personal: &[] })
 }

@@ -9,6 +9,7 @@ use super::{Asked, Context, Head, Outcome, Served, Step, Work, Worker, clock};
 use crate::sql::row::Move;
 use crate::worker::commit::Store;
 use crate::worker::error::{Kept, StageError};
+use crate::worker::settings;
 use crate::worker::tables::Unconnected;
 use crate::{Level, exit, log};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -79,6 +80,11 @@ impl<S: Store> Worker<'_, S> {
             };
             let may = report.len() < MOST_HOPS && done.message().is_storable();
             let next = done.next_stage().filter(|_| may).and_then(self.successor);
+            let next = next.and_then(|next| {
+                let overrides = settings::in_pass(done.message(), &next)?;
+                // What is wrong with them its own worker says.
+                self.tailored(next, &overrides).ok()
+            });
             match next.filter(|next| next.stage.can_fuse(done.message(), next.load)) {
                 Some(next) => {
                     message = done.go_on(Rc::clone(&next.route));

@@ -12,6 +12,7 @@ pub mod fan_out;
 mod fixture;
 mod helper;
 pub mod runtime;
+mod settings;
 pub mod stage;
 mod successors;
 pub mod tables;
@@ -115,6 +116,7 @@ fn start(kind: &'static Kind, mut conf: Conf) -> Result<u8, Refusal> {
         batch,
         served,
         successor: &|stage| successors.find(stage),
+        tailor: &|served, overrides| successors.tailored(served, overrides),
         not_served: &not_served,
         connect: &mut connect,
         store,
@@ -192,5 +194,6 @@ fn build(kind: &Kind, conf: &Conf, stage: &graph::Stage) -> Result<Served, ConfE
         host: host::hostname(),
     };
     let served = (kind.check)(&section_of(conf, stage))?;
-    Ok(Served { stage: served, route: Rc::new(route), load: kind.load })
+    let Kind { load, options, personal, .. } = *kind;
+    Ok(Served { stage: served, route: Rc::new(route), load, options, personal })
 }

@@ -9,11 +9,14 @@
 use super::commit::{Head, Store, after_error, status};
 use super::context::{Context, Done, Outcome, Route};
 use super::error::StageError;
+use super::settings::{self, Overrides};
 use super::stage::Stage;
 use crate::proto::line::{self, Lines};
 use crate::sql::Error;
-use crate::sql::row::{Load, Move, Row};
+use crate::sql::fan::Fan;
+use crate::sql::row::{Content, Load, Move, Row};
 use crate::{Level, exit, log};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::{BufRead, ErrorKind, Write};
@@ -25,6 +28,9 @@ pub struct Served {
     pub stage: Box<dyn Stage>,
     pub route: Rc<Route>,
     pub load: Load,
+    /// The options that may be other ones for some correspondents, and those of them that their owners may set (X1).
+    pub options: &'static [&'static str],
+    pub personal: &'static [&'static str],
 }
 
 /// What the loop needs besides its input and output.
@@ -36,6 +42,8 @@ pub struct Worker<'a, S: Store> {
     pub served: BTreeMap<String, Rc<Served>>,
     /// The stage of that name, where a message may go on to it in the same pass (U1).
     pub successor: &'a dyn Fn(&str) -> Option<Rc<Served>>,
+    /// A stage with these options laid over its section; or why they do not parse.
+    pub tailor: &'a dyn Fn(&Served, &Overrides) -> Result<Rc<Served>, String>,
     /// Why a stage that is not served is not, as a clause.
     pub not_served: &'a dyn Fn(&str) -> String,
     pub connect: &'a mut dyn FnMut() -> Result<S, Error>,
@@ -164,8 +172,50 @@ impl<S: Store> Worker<'_, S> {
             );
             return Ok(Work::new(asked, head, Err(error.permanent())));
         }
-        let context = Context::new(row, self.load, Rc::clone(&served.route));
-        self.pass(asked, head, served, context)
+        let mut message = Context::new(row, self.load, Rc::clone(&served.route));
+        let mut groups = settings::groups(&message, &served);
+        if groups.len() > 1
+            && let Some(step) = self.divide(asked, &head, &mut message, &groups)
+        {
+            return Err(step);
+        }
+        let (overrides, _) = groups.swap_remove(0);
+        match self.tailored(served, &overrides) {
+            Ok(served) => self.pass(asked, head, served, message),
+            Err(text) => Ok(Work::new(asked, head, Err(StageError::host(text).permanent()))),
+        }
+    }
+
+    /// The stage as it is for those whose overrides these are.
+    pub(super) fn tailored(&self, served: Rc<Served>, overrides: &Overrides) -> Result<Rc<Served>, String> {
+        if overrides.is_empty() { Ok(served) } else { (self.tailor)(&served, overrides) }
+    }
+
+    /// The first group of recipients stays, each other one becomes a row at the same stage (X2). What the id ends in, if the
+    /// message is not to be worked on now.
+    fn divide(
+        &mut self,
+        asked: Asked,
+        head: &Head,
+        message: &mut Context,
+        groups: &[(Overrides, Vec<usize>)],
+    ) -> Option<Step> {
+        let (_, stay) = &groups[0];
+        let others = groups[1..].iter().map(|(_, places)| message.group_of(places)).collect();
+        let fan = Fan { groups: others, sides: Vec::new() };
+        let merge = message.dsn_of(stay).map_or_else(|| json!({}), |dsn| json!({ "dsn": dsn }));
+        message.divided(stay);
+        let content = Content { rcpt_to: Some(message.rcpt_to().to_vec()), ..Content::default() };
+        let outcome = Outcome { content, merge, to: Move::Stay, fan };
+        match self.write(head, &outcome) {
+            Ok(true) => None,
+            Ok(false) => Some(gone(asked, &head.route.stage)),
+            Err(Error::Refused(text) | Error::Setup(text)) => {
+                let error = StageError::host(format!("cannot divide the recipients: {text}"));
+                Some(self.conclude(Work::new(asked, head.clone(), Err(error))))
+            }
+            Err(error) => Some(self.defer(asked, &head.route.stage, &error)),
+        }
     }
 
     /// The row, with the connection made anew once: a database that was restarted while this worker was idle costs nothing.

@@ -129,8 +129,12 @@ fn serve_loading(world: &RefCell<World>, load: Load, mut input: &[u8], output: &
     Worker {
         load,
         batch: 3,
-        served: BTreeMap::from([("relay".into(), Rc::new(Served { stage: Box::new(Puppet), route, load }))]),
+        served: BTreeMap::from([(
+            "relay".into(),
+            Rc::new(Served { stage: Box::new(Puppet), route, load, options: &[], personal: &[] }),
+        )]),
         successor: &|_| None,
+        tailor: &|_, _| Err("nothing is set".into()),
         not_served: &|stage| format!("no {stage} here"),
         connect: &mut connect,
         store: Some(Table(world)),
@@ -204,9 +208,16 @@ fn a_claim_lost_while_the_stage_ran_is_0_with_a_claim_and_1_for_a_bare_id() {
         batch: 1,
         served: BTreeMap::from([(
             "relay".into(),
-            Rc::new(Served { stage: Box::new(Thief(world)), route, load: Load::Full }),
+            Rc::new(Served {
+                stage: Box::new(Thief(world)),
+                route,
+                load: Load::Full,
+                options: &[],
+                personal: &[],
+            }),
         )]),
         successor: &|_| None,
+        tailor: &|_, _| Err("nothing is set".into()),
         not_served: &|_| String::new(),
         connect: &mut || Ok(Table(world)),
         store: Some(Table(world)),

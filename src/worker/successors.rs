@@ -2,6 +2,7 @@
 //! not say FUSION=no, and passes its check. A section is checked when a message first comes to it.
 
 use super::runtime::Served;
+use super::settings::{Override, Overrides};
 use super::{build, stage};
 use crate::host;
 use crate::proto::conf::Conf;
@@ -17,12 +18,16 @@ pub struct Successors<'a> {
     /// This program's file, links resolved; None if it cannot be found: then nothing is known to be the same program.
     ours: Option<PathBuf>,
     known: RefCell<BTreeMap<String, Option<Rc<Served>>>>,
+    tailored: RefCell<BTreeMap<(String, Overrides), Result<Rc<Served>, String>>>,
 }
+
+/// So many different sections of all stages are kept for correspondents who have their own options.
+const MOST_TAILORED: usize = 1000;
 
 impl<'a> Successors<'a> {
     pub fn new(conf: &'a Conf, graph: &'a Graph) -> Successors<'a> {
         let ours = std::env::current_exe().and_then(|file| file.canonicalize()).ok();
-        Successors { conf, graph, ours, known: RefCell::default() }
+        Successors { conf, graph, ours, known: RefCell::default(), tailored: RefCell::default() }
     }
 
     /// The stage of that name; None: the message goes there by the database, as ever.
@@ -42,6 +47,39 @@ impl<'a> Successors<'a> {
             self.graph.allow_fusion && section.fusion.unwrap_or(kind.fuses) && self.is_ours(&section.program);
         // What is wrong with the section its own workers say.
         if fuses { build(kind, self.conf, section).ok() } else { None }
+    }
+
+    /// The stage with these options laid over its section; or why they do not parse, for the log.
+    pub fn tailored(&self, served: &Served, overrides: &Overrides) -> Result<Rc<Served>, String> {
+        let key = (served.route.stage.clone(), overrides.clone());
+        if let Some(known) = self.tailored.borrow().get(&key) {
+            return known.clone();
+        }
+        let made = self.tailor(&served.route.stage, overrides).map(Rc::new);
+        let mut tailored = self.tailored.borrow_mut();
+        if tailored.len() >= MOST_TAILORED {
+            tailored.clear();
+        }
+        tailored.insert(key, made.clone());
+        made
+    }
+
+    fn tailor(&self, name: &str, overrides: &Overrides) -> Result<Served, String> {
+        let lacking = || format!("there is no section [stage-{name}]");
+        let section = self.graph.stage(name).ok_or_else(lacking)?;
+        let program = Path::new(&section.program).file_name().and_then(|name| name.to_str());
+        let kind = program.and_then(stage::find).ok_or_else(lacking)?;
+        let mut conf = self.conf.clone();
+        let title = format!("stage-{name}");
+        for (option, Override { value, is_owned }) in overrides {
+            if *is_owned {
+                conf.overlay_owned(&title, option, value);
+            } else {
+                conf.overlay(&title, option, value);
+            }
+        }
+        let refused = |error| format!("what is set for the correspondent does not parse: {error}");
+        build(kind, &conf, section).map_err(refused)
     }
 
     /// Whether PROGRAM starts this program, as the dispatcher finds it.

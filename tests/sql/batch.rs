@@ -132,7 +132,7 @@ fn a_batch_is_loaded_as_one_row_is() {
     let (mut dispatcher, mut worker) = (open(&database, Purpose::Dispatcher), open(&database, WORKER));
     let rows = claimed(&mut dispatcher, &mut worker, 3);
     let ids: Vec<i64> = rows.iter().map(|row| row.id).chain([1_000_000, i64::MIN]).collect();
-    let mut loaded = worker.load_batch(&ids).expect("a load");
+    let mut loaded = worker.load_some(&ids, Load::Metadata).expect("a load");
     loaded.sort_by_key(|row| row.id);
     assert_eq!(loaded.len(), 3);
     for (mut row, held) in loaded.into_iter().zip(rows) {
@@ -140,5 +140,5 @@ fn a_batch_is_loaded_as_one_row_is() {
         (row.now_us, one.now_us) = (0, 0);
         assert_eq!(row, one);
     }
-    assert_eq!(worker.load_batch(&[]), Ok(vec![]));
+    assert_eq!(worker.load_some(&[], Load::Metadata), Ok(vec![]));
 }

@@ -18,7 +18,7 @@ fn a_backend_that_was_ended_and_a_server_that_went_are_a_lost_connection() {
     database
         .run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pepsi-test'");
     let lost = |result: Result<_, Error>| match result {
-        Err(Error::Lost(text)) => assert!(text.contains("load a message") && !text.contains('\n'), "{text}"),
+        Err(Error::Lost(text)) => assert!(text.contains("load messages") && !text.contains('\n'), "{text}"),
         other => panic!("{other:?}"),
     };
     lost(db.load(id, Load::Metadata));

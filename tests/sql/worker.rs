@@ -306,3 +306,58 @@ fn the_overlay_is_read_for_everybody_alone() {
         |section: &str, option: &str, value: &str| (section.to_owned(), option.to_owned(), value.to_owned());
     assert_eq!(world.worker.overrides(), Ok(vec![row("Stage-A", "y", ""), row("stage-b", "X", "1")]));
 }
+
+// Req: X1
+#[test]
+fn settings_of_a_messages_correspondents_come_with_its_row() {
+    let mut world = World::new();
+    let held = world.claimed();
+    world.database.run("UPDATE pepsi.workqueue SET rcpt_to = '{Bob@Example.NET,eve@x,b@x@y,odd,\"\"}'");
+    let mut found = |world: &mut World| {
+        let Some(found) = world.load(held.id).settings else { return None };
+        let mut rows: Vec<String> =
+            found.as_array().expect("an array").iter().map(Value::to_string).collect();
+        rows.sort();
+        Some(rows)
+    };
+    assert_eq!(found(&mut world), None, "nobody has any");
+    world.database.run("INSERT INTO pepsi.config_override VALUES ('global', 'stage-x', 'A', '1')");
+    assert_eq!(found(&mut world), None, "what counts for all is laid over the file");
+    world.database.run("INSERT INTO pepsi.settings VALUES ('other@x', 'x', 'A', '1')");
+    assert_eq!(found(&mut world), Some(vec![]));
+    world.database.run(
+        "INSERT INTO pepsi.settings VALUES ('bob@example.net', 'x', 'A', '1'), ('s@example.org', 'x', 'A', 'sender''s');
+         INSERT INTO pepsi.config_override VALUES ('domain:x', 'Stage-x', 'a', '2'), ('domain:y', 'stage-x', 'a', '3'),
+             ('address:eve@x', 'stage-x', 'A', '4'), ('domain:z', 'stage-x', 'a', '5'), ('domain:odd', 'stage-x', 'a', '6')",
+    );
+    let expected = [
+        r#"["address:eve@x","stage-x","A","4"]"#,
+        r#"["domain:odd","stage-x","a","6"]"#,
+        r#"["domain:x","Stage-x","a","2"]"#,
+        r#"["domain:y","stage-x","a","3"]"#,
+        r#"["owner:bob@example.net","stage-x","A","1"]"#,
+    ];
+    assert_eq!(found(&mut world), Some(expected.map(str::to_owned).to_vec()));
+    world.database.run("UPDATE pepsi.workqueue SET state = '{\"local_origin\": true}'");
+    let of_sender = r#"["owner:s@example.org","stage-x","A","sender's"]"#;
+    assert_eq!(found(&mut world), Some(vec![of_sender.to_owned()]));
+    world.database.run("UPDATE pepsi.workqueue SET state = '{}', rcpt_to = '{}'");
+    assert_eq!(found(&mut world), Some(vec![]));
+}
+
+// Req: X1
+#[test]
+fn settings_are_changed_all_or_nothing_and_the_last_word_counts() {
+    let mut world = World::new();
+    let mut set = |changes: &[(&str, &str, Option<&str>)]| world.worker.change_settings("a@x", changes);
+    assert_eq!(set(&[("x", "A", Some("1")), ("x", "A", Some("2")), ("y", "B", Some("3\0"))]), Ok(2));
+    assert_eq!(set(&[("x", "A", None), ("y", "B", None), ("y", "B", Some("4")), ("z", "C", None)]), Ok(2));
+    assert!(set(&[("y", "B", None), ("", "D", Some("no stage"))]).is_err());
+    let mut shown = |address, stage| -> Vec<String> {
+        let all = world.worker.settings(address, stage, 9).expect("a list");
+        all.iter().map(|one| format!("{} {} {} {}", one.address, one.stage, one.option, one.value)).collect()
+    };
+    assert_eq!(shown(None, None), ["a@x y B 4"]);
+    assert_eq!(shown(Some("a@x"), Some("y")), ["a@x y B 4"]);
+    assert!(shown(Some("b@x"), None).is_empty() && shown(None, Some("x")).is_empty());
+}

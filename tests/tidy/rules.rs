@@ -361,9 +361,9 @@ pub fn open_ends(sources: &[Source]) -> Vec<String> {
     wrong
 }
 
-const ALLOWED: &[&str] = &["fallible-iterator", "lexopt", "libc", "postgres", "serde_json"];
+const ALLOWED: &[&str] = &["fallible-iterator", "hmac", "lexopt", "libc", "postgres", "serde_json", "sha2"];
 
-/// Five direct dependencies, none for tests or builds, no build script.
+/// Five direct dependencies plus sha2 and hmac, which these already bring; none for tests or builds, no build script.
 pub fn dependencies(sources: &[Source]) -> Vec<String> {
     let mut wrong = Vec::new();
     for source in sources {

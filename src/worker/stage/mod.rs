@@ -3,10 +3,13 @@
 //! A stage sees `Context` and its own section; it never sees SQL, and standard output belongs to the line protocol (R4).
 //! To add one: a file here, a `Kind` in it, and its line in `KINDS`.
 
+mod auto_whitelist;
+mod check_whitelist;
 mod discard;
 mod if_;
 mod pipe;
 mod relay_to_maildir;
+mod srs;
 
 use super::context::{Context, Done, Load};
 use super::error::StageError;
@@ -40,7 +43,15 @@ pub struct Kind {
     pub check: fn(&Section<'_>) -> Result<Box<dyn Stage>, ConfError>,
 }
 
-const KINDS: &[Kind] = &[if_::KIND, discard::KIND, pipe::KIND, relay_to_maildir::KIND];
+const KINDS: &[Kind] = &[
+    if_::KIND,
+    discard::KIND,
+    pipe::KIND,
+    relay_to_maildir::KIND,
+    srs::KIND,
+    auto_whitelist::KIND,
+    check_whitelist::KIND,
+];
 
 /// The kind of stage that `program` runs.
 pub fn find(program: &str) -> Option<&'static Kind> {
