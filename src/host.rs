@@ -4,7 +4,7 @@
 //! Everything is read from files (`/proc`, `/etc`), never through the C library's resolver or NSS: no thread, no
 //! socket, no plug-in is loaded for it. What cannot be found has a plain default, so that only the configuration fails.
 
-use crate::proto::conf::{self, Conf, Sources};
+use crate::proto::conf::{self, Conf, ConfError, Sources};
 use crate::sys;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,6 +15,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A configuration file, and each file it pulls in, ends here: a wrong path must not fill memory.
 const MAX_CONFIG: u64 = 4 << 20;
+/// A table of a stage; each of its workers holds a copy.
+const MAX_TABLE: u64 = 16 << 20;
 /// The same for /etc/passwd, which is long on some hosts.
 const MAX_PASSWD: u64 = 16 << 20;
 const MAX_SMALL: u64 = 64 << 10;
@@ -53,7 +55,7 @@ pub fn load_config(explicit: Option<&Path>) -> Result<Loaded, String> {
 
 /// Reads that file. The error is one line.
 pub fn read_config(path: &Path) -> Result<Conf, Unusable> {
-    let malformed = |error: conf::ConfError| Unusable::Malformed(error.to_string());
+    let malformed = |error: ConfError| Unusable::Malformed(error.to_string());
     let name = path.to_string_lossy();
     let bytes = read_bytes(path, MAX_CONFIG);
     let bytes = bytes.map_err(|error| Unusable::Unreadable(cannot_read(path, &error)))?;
@@ -111,6 +113,13 @@ pub fn read_secrets(path: &Path) -> Result<String, String> {
     };
     let bytes = read().map_err(|error: std::io::Error| error.to_string())?;
     String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())
+}
+
+/// A table that an option names, such as one of aliases. The error is at the line that is wrong, or at line 0.
+pub fn read_table(path: &str) -> Result<String, ConfError> {
+    let wrong = |message: String| ConfError { file: path.to_owned(), line: 0, message };
+    let bytes = read_bytes(Path::new(path), MAX_TABLE);
+    conf::decode(path, bytes.map_err(|error| wrong(format!("cannot read it: {error}")))?)
 }
 
 fn read_bytes(path: &Path, max: u64) -> std::io::Result<Vec<u8>> {

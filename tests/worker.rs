@@ -1,6 +1,8 @@
 //! Workers as processes on a real database: the manual form, refusals to start, fencing, lost databases, stage errors.
 
 mod harness;
+#[path = "worker/recipients.rs"]
+mod recipients;
 #[path = "worker/talk.rs"]
 mod talk;
 

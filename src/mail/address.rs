@@ -82,19 +82,6 @@ pub fn folded(text: &str) -> Result<String, AddressError> {
     Ok(format!("{}@{domain}", local_of(&content(&local))).to_lowercase())
 }
 
-/// What a local part means: without its quotes and what they take to escape.
-pub fn content(local: &str) -> Cow<'_, str> {
-    let Some(inner) = local.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
-        return Cow::Borrowed(local);
-    };
-    let mut escaped = false;
-    let keep = |c: &char| {
-        escaped = *c == '\\' && !escaped;
-        !escaped
-    };
-    Cow::Owned(inner.chars().filter(keep).collect())
-}
-
 fn check(text: &str) -> Result<Address, String> {
     let bare = match (text.starts_with('<'), text.ends_with('>')) {
         (true, true) => &text[1..text.len() - 1],
@@ -142,6 +129,36 @@ pub fn domain(text: &str) -> Result<String, AddressError> {
     check_domain(text).map(str::to_lowercase).map_err(AddressError)
 }
 
+/// Any text as local part and domain, split at its last `@` outside quotes and not checked further: to find something by,
+/// never to write. The domain is in the form in which domains are compared; None where there is no `@`.
+pub fn divide(text: &str) -> (&str, Option<String>) {
+    let quoted = if text.starts_with('"') { closing_quote(text).unwrap_or(0) } else { 0 };
+    match text[quoted..].rfind('@') {
+        Some(at) => {
+            let (local, domain) = (&text[..quoted + at], &text[quoted + at + 1..]);
+            (local, Some(domain.strip_suffix('.').unwrap_or(domain).to_lowercase()))
+        }
+        None => (text, None),
+    }
+}
+
+/// What a local part says, without the quotes and backslashes that quote it: these alone make no other mailbox (RFC 5321
+/// section 4.1.2). What is not well quoted stays as it is.
+pub fn content(local: &str) -> Cow<'_, str> {
+    if !local.starts_with('"') || closing_quote(local) != Some(local.len()) {
+        return Cow::Borrowed(local);
+    }
+    let mut content = String::new();
+    let mut escaped = false;
+    for c in local[1..local.len() - 1].chars() {
+        escaped = c == '\\' && !escaped;
+        if !escaped {
+            content.push(c);
+        }
+    }
+    Cow::Owned(content)
+}
+
 /// A text as a local part: in quotes where it has to be.
 pub fn local_of(content: &str) -> String {
     if is_dot_string(content) { content.to_owned() } else { quoted(content) }
@@ -153,6 +170,20 @@ fn is_dot_string(text: &str) -> bool {
 
 fn quoted(content: &str) -> String {
     format!("\"{}\"", content.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// Behind the quote that closes the one in front.
+fn closing_quote(text: &str) -> Option<usize> {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => return Some(at + 1),
+            _ => {}
+        }
+    }
+    None
 }
 
 /// Where a quoted local part ends, behind its closing quote.

@@ -117,6 +117,72 @@ fn domains_are_compared_in_lower_case() {
     assert_eq!(parse("Root").unwrap().domain_lower(), "");
 }
 
+#[test]
+fn a_domain_alone_is_put_into_the_form_of_comparison() {
+    for (text, expected) in [
+        ("Example.ORG", "example.org"),
+        ("example.org.", "example.org"),
+        ("BÜCHER.example", "bücher.example"),
+        ("xn--BCHER-kva.example", "xn--bcher-kva.example"),
+        ("[192.0.2.1]", "[192.0.2.1]"),
+        ("[IPv6:2001:DB8::1]", "[ipv6:2001:db8::1]"),
+        ("localhost", "localhost"),
+    ] {
+        assert_eq!(domain(text).as_deref(), Ok(expected), "{text}");
+    }
+    for text in ["", ".", "a..b", "-a", "a b", "a@b", "[1.2.3]", "*", &"d.".repeat(200)] {
+        assert!(domain(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn any_text_is_divided_at_its_last_at_outside_quotes() {
+    let long = "l".repeat(300);
+    for (text, local, behind) in [
+        ("Ann@Example.ORG.", "Ann", Some("example.org")),
+        ("ann", "ann", None),
+        ("", "", None),
+        ("@x", "", Some("x")),
+        ("a@", "a", Some("")),
+        ("a@b@c", "a@b", Some("c")),
+        ("\"a@b\"@c", "\"a@b\"", Some("c")),
+        ("\"a@b\"", "\"a@b\"", None),
+        ("\"a\\\"@b\"@c", "\"a\\\"@b\"", Some("c")),
+        ("\"a@b", "\"a", Some("b")),
+        ("a b@c\n", "a b", Some("c\n")),
+        ("a@[IPv6:::1]", "a", Some("[ipv6:::1]")),
+        (&format!("{long}@c"), &long, Some("c")),
+    ] {
+        assert_eq!(divide(text), (local, behind.map(str::to_owned)), "{text}");
+    }
+}
+
+#[test]
+fn quotes_alone_make_no_other_mailbox() {
+    for (local, expected, plain) in [
+        ("ann", "ann", "ann"),
+        ("\"ann\"", "ann", "ann"),
+        ("\"a\\nn\"", "ann", "ann"),
+        ("\"ann.b\"", "ann.b", "ann.b"),
+        ("\"a b\"", "a b", "\"a b\""),
+        ("\"a\\ b\"", "a b", "\"a b\""),
+        ("\"a\\\\b\"", "a\\b", "\"a\\\\b\""),
+        ("\"a\\\"b\"", "a\"b", "\"a\\\"b\""),
+        ("\"a@b\"", "a@b", "\"a@b\""),
+        ("\"a..b\"", "a..b", "\"a..b\""),
+        ("\"\"", "", "\"\""),
+        ("\"", "\"", "\"\\\"\""),
+        ("\"a\"b", "\"a\"b", "\"\\\"a\\\"b\""),
+        ("\"a\\\"", "\"a\\\"", "\"\\\"a\\\\\\\"\""),
+        ("a b", "a b", "\"a b\""),
+        ("a\nb", "a\nb", "\"a\nb\""),
+    ] {
+        assert_eq!(content(local), expected, "{local}");
+        assert_eq!(local_of(expected), plain, "{local}");
+        assert_eq!(content(plain), expected, "{local}");
+    }
+}
+
 /// Whatever is accepted displays as itself, is one line, and has no `@` outside quotes but the one it is split at.
 #[test]
 fn every_short_text_is_answered() {

@@ -76,8 +76,13 @@ fn word(text: &str) -> Option<(Charset, Vec<u8>, &str)> {
     Some((charset, bytes, behind))
 }
 
-/// The Q encoding: `_` is a blank, `=HH` a byte; an `=` without its digits is kept.
+/// The Q encoding: `_` is a blank, else as `bytes`. An underscore that is written as a byte is one.
 fn quoted(content: &[u8]) -> Vec<u8> {
+    bytes(&content.iter().map(|byte| if *byte == b'_' { b' ' } else { *byte }).collect::<Vec<u8>>())
+}
+
+/// `=HH` is a byte; an `=` without its digits is kept.
+pub(super) fn bytes(content: &[u8]) -> Vec<u8> {
     let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|value| u8::try_from(value).ok());
     let mut out = Vec::with_capacity(content.len());
     let mut at = 0;
@@ -89,7 +94,6 @@ fn quoted(content: &[u8]) -> Vec<u8> {
                 out.push(high * 16 + low);
                 at += 2;
             }
-            (b'_', _, _) => out.push(b' '),
             (byte, _, _) => out.push(byte),
         }
         at += 1;
@@ -98,7 +102,7 @@ fn quoted(content: &[u8]) -> Vec<u8> {
 }
 
 /// Base64 with or without its padding, blanks allowed; None when it holds anything else.
-fn base64(content: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn base64(content: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(content.len() / 4 * 3 + 3);
     let mut bits: u32 = 0;
     let mut count = 0;

@@ -144,6 +144,10 @@ impl Conf {
 }
 
 impl<'a> Section<'a> {
+    /// The configuration that it is part of.
+    pub fn conf(&self) -> &'a Conf {
+        self.conf
+    }
     /// The section's name in lower case.
     pub fn name(&self) -> &'a str {
         self.name

@@ -174,40 +174,43 @@ pub fn stage_option(section: &Section<'_>, option: &str) -> Result<Option<String
     Ok(Some(name))
 }
 
-/// The stages that an option names, whoever's it is: `NEXT_STAGE`, `THEN_STAGE`, a listener's `STAGE`; or `EXIT_STAGES` with
-/// its `KEY:STAGE` and more of them.
-fn named_stages(section: &Section<'_>, option: &str) -> Vec<String> {
-    let (is_one, are_many) = (option == "STAGE" || option.ends_with("_STAGE"), option.ends_with("_STAGES"));
-    if !is_one && !are_many {
-        return Vec::new();
-    }
-    // An option of a program's own that does not expand is that program's to report.
-    let Ok(Some(value)) = section.get(option) else { return Vec::new() };
-    let value = value.to_ascii_lowercase();
-    if is_one {
-        return Some(value).filter(|name| !name.is_empty()).into_iter().collect();
-    }
-    let words = value.split_ascii_whitespace().filter_map(|word| word.split_once(':'));
-    words.map(|(_, name)| name.to_owned()).collect()
+/// The stages that an option names, whoever's it is: `NEXT_STAGE`, `THEN_STAGE`, a listener's `STAGE`, the
+/// entries of `ROUTES` and `EXIT_STAGES`.
+fn stages_named(option: &str, value: &str) -> Vec<String> {
+    let names: Vec<&str> = match option {
+        "ROUTES" | "EXIT_STAGES" => {
+            value.split_whitespace().filter_map(|entry| Some(entry.rsplit_once(':')?.1)).collect()
+        }
+        _ if option == "STAGE" || option.ends_with("_STAGE") => vec![value],
+        _ => Vec::new(),
+    };
+    names.into_iter().filter(|name| !name.is_empty()).map(str::to_ascii_lowercase).collect()
 }
+
+/// Names stages that are not known here.
+const ROUTES_FILE: &str = "ROUTES_FILE";
 
 fn warnings(conf: &Conf, stages: &BTreeMap<String, Stage>) -> Vec<ConfError> {
     let mut warnings = Vec::new();
     let mut named = BTreeSet::from([String::from(INIT)]);
     for section in conf.sections() {
         let own = section.name().strip_prefix("stage-");
-        let named_by = |option| named_stages(&section, option).into_iter().map(move |name| (option, name));
-        for (option, target) in section.options().into_iter().flat_map(named_by) {
-            if own.is_some() && !stages.contains_key(&target) {
-                let shown = escape(&target, MAX_STAGE_NAME);
-                warnings.push(section.error(option, &format!("there is no section [stage-{shown}]")));
-            }
-            if own != Some(target.as_str()) {
-                named.insert(target);
+        for option in section.options() {
+            // An option of a program's own that does not expand is that program's to report.
+            let Ok(Some(value)) = section.get(option) else { continue };
+            for target in stages_named(option, &value) {
+                if own.is_some() && !stages.contains_key(&target) {
+                    let shown = escape(&target, MAX_STAGE_NAME);
+                    warnings.push(section.error(option, &format!("there is no section [stage-{shown}]")));
+                }
+                if own != Some(target.as_str()) {
+                    named.insert(target);
+                }
             }
         }
     }
-    for section in stage_sections(conf) {
+    let has_file = stage_sections(conf).any(|section| section.options().contains(&ROUTES_FILE));
+    for section in stage_sections(conf).filter(|_| !has_file) {
         let name = section.name().strip_prefix("stage-").unwrap_or_default();
         if !named.contains(name) {
             warnings.push(section.error("", "nothing leads to this stage"));

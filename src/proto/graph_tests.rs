@@ -171,3 +171,17 @@ fn a_long_chain_is_walked_in_linear_time() {
     let circles = graph.warnings.iter().filter(|warning| warning.message.contains("circle")).count();
     assert_eq!(circles, 1);
 }
+
+#[test]
+fn a_table_of_routes_leads_to_its_stages() {
+    let stages = "[stage-a]\nPROGRAM = x\n[stage-b]\nPROGRAM = x\n";
+    let init = "[stage-init]\nPROGRAM = pepsi-stage-route\n";
+    let warnings = warnings_of(&format!("{init}ROUTES = x.example:A [IPv6:::1]:c odd\n{stages}"));
+    let expected = [
+        "p.conf:3: [stage-init] ROUTES: there is no section [stage-c]",
+        "p.conf:6: [stage-b]: nothing leads to this stage",
+    ];
+    assert_eq!(warnings, expected);
+    // What stands in a file is not known.
+    assert!(warnings_of(&format!("{init}ROUTES_FILE = /etc/routes\n{stages}")).is_empty());
+}

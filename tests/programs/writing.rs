@@ -165,7 +165,7 @@ fn the_statements_of_the_tutorial_fit_the_schema_and_move_a_row() {
     let id = add(&mut db, "a.pdf");
     let merge = serde_json::json!({ "seen": true });
     let (to, claim) = ("next", 3_i64);
-    let mut step = |db: &mut Database, statement: &str, values: &[&(dyn postgres::types::ToSql + Sync)]| {
+    let step = |db: &mut Database, statement: &str, values: &[&(dyn postgres::types::ToSql + Sync)]| {
         self::claim(db, id);
         let lost = [&[&id as _, &2_i64 as _], values].concat();
         assert_eq!(db.client.execute(statement, &lost).expect(statement), 0, "{statement}");

@@ -11,7 +11,8 @@ pub const KIND: Kind = Kind {
     check: |_section| Ok(Box::new(Discard)),
 };
 
-struct Discard;
+#[derive(Debug)]
+pub struct Discard;
 
 impl Stage for Discard {
     fn run(&self, message: Context, _tables: &mut dyn Tables) -> Result<Done, StageError> {

@@ -3,12 +3,15 @@
 //! A stage sees `Context` and its own section; it never sees SQL, and standard output belongs to the line protocol (R4).
 //! To add one: a file here, a `Kind` in it, and its line in `KINDS`.
 
+mod aliases;
 mod auto_whitelist;
 mod check_whitelist;
 mod discard;
+mod edit_settings;
 mod if_;
 mod pipe;
 mod relay_to_maildir;
+mod route;
 mod srs;
 
 use super::context::{Context, Done, Load};
@@ -51,6 +54,10 @@ const KINDS: &[Kind] = &[
     srs::KIND,
     auto_whitelist::KIND,
     check_whitelist::KIND,
+    route::KIND,
+    aliases::KIND,
+    edit_settings::KIND,
+    pipe::KIND,
 ];
 
 /// The kind of stage that `program` runs.
