@@ -50,6 +50,7 @@ pub struct Kind {
 const KINDS: &[Kind] = &[
     if_::KIND,
     discard::KIND,
+    pipe::KIND,
     relay_to_maildir::KIND,
     srs::KIND,
     auto_whitelist::KIND,
