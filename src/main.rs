@@ -92,6 +92,12 @@ const PROGRAMS: &[Program] = &[
     },
     program("pepsi-queue", "look at the messages in the queue", QUEUE_USAGE, tool::queue::main),
     program(
+        "pepsi-settings",
+        "what the owners of addresses have set for single stages",
+        SETTINGS_USAGE,
+        tool::settings::main,
+    ),
+    program(
         "pepsi-whitelist",
         "whose mail an address takes without questions",
         WHITELIST_USAGE,
@@ -132,6 +138,11 @@ const QUEUE_USAGE: &str =
     "list [--json] [--stage S] [--status S] [--sender ADDRESS] [--rcpt ADDRESS] [--limit N]
   show [--json] ID";
 
+const SETTINGS_USAGE: &str = "list [--address ADDRESS] [--stage STAGE] [--limit N] [--json]
+  get ADDRESS STAGE OPTION
+  set ADDRESS STAGE OPTION VALUE
+            what the stage leaves to owners, to a value that it takes
+  unset ADDRESS STAGE [OPTION]";
 const WHITELIST_USAGE: &str = "list [--json] [--address ADDRESS] [--correspondent CORRESPONDENT] [--limit N]
   add ADDRESS CORRESPONDENT ...
   remove ADDRESS CORRESPONDENT ... | ADDRESS --all

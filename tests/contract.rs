@@ -1,5 +1,5 @@
 //! That a stage concludes its message exactly once is checked by the compiler (requirement A2): each snippet here is a
-//! stage, compiled against the real `context.rs`. Only the row's types, which live beside the SQL, are stood in for; the
+//! stage, compiled against the real `context.rs`. Only the row's types, which live beside the SQL, and the settings are stood in for; the
 //! snippet that has to compile shows that they still fit.
 
 use std::path::{Path, PathBuf};
@@ -66,6 +66,13 @@ mod worker {
     pub mod context;
     #[path = "SRC/worker/error.rs"]
     pub mod error;
+    pub mod settings {
+        #[derive(Debug)]
+        pub struct Settings;
+        impl Settings {
+            pub fn read(_found: &serde_json::Value, _message: &super::context::Context) -> Settings { Settings }
+        }
+    }
     pub mod stage {
         use super::context::{Context, Done};
         use super::error::StageError;

@@ -1,13 +1,15 @@
 //! Stages as processes on a real database, where what they do is more than the row that their unit tests look at.
 
 mod harness;
+#[path = "stages/settings.rs"]
+mod settings;
 
 use harness::{Database, database, pepsi};
 use std::fs::{self, Permissions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 /// What a program has said.
 struct Run {
@@ -18,8 +20,16 @@ struct Run {
 
 /// Runs a program with all its input at once.
 fn run(program: &str, config: &Path, args: &[&str], input: &str) -> Run {
-    let mut command = pepsi(program, config);
-    let command = command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    finish(pepsi(program, config).args(args), input)
+}
+
+/// The worker of one stage.
+fn run_as(program: &str, stage: &str, config: &Path, input: &str) -> Run {
+    finish(pepsi(program, config).arg("worker").env("PEPSI_STAGE", stage), input)
+}
+
+fn finish(command: &mut Command, input: &str) -> Run {
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the binary runs");
     // One that refuses to start does not read.
     let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
@@ -103,7 +113,7 @@ fn whitelist(config: &Path, args: &[&str], input: &str) -> Run {
     run("pepsi-whitelist", config, args, input)
 }
 
-// Req: A5
+// Req: A5, X1
 #[test]
 fn whom_our_users_write_to_they_take_mail_from() {
     let mut db = database();
@@ -126,6 +136,14 @@ fn whom_our_users_write_to_they_take_mail_from() {
     }
     let listed = db.text("SELECT string_agg(concat_ws(' ', address, correspondent, source), ',' ORDER BY 2) FROM pepsi.whitelist");
     assert_eq!(listed, "ann@x bob@y learn,ann@x carl@z learn");
+    // Whoever does not want it says so for the own address.
+    db.run(
+        "INSERT INTO pepsi.settings (address, stage, option, value) VALUES ('eve@x', 'learn', 'LEARN', 'no')",
+    );
+    let unlisted = claimed(&mut db, "learn", "Eve@x", &["bob@y"], r#"{"local_origin": true}"#);
+    let run = worker(LEARN, &config, &format!("{unlisted} 1\n"));
+    assert_eq!((run.output.as_str(), run.code), ("ready claims\n0\n", 0), "{}", run.log);
+    assert_eq!(db.number("SELECT count(*) FROM pepsi.whitelist WHERE address = 'eve@x'"), 0);
     db.run("DELETE FROM pepsi.workqueue");
 
     let dsn = r#"{"dsn": {"rcpt": [{"orcpt": "1"}, {"orcpt": "2"}, {"orcpt": "3"}]}}"#;

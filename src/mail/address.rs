@@ -22,6 +22,12 @@ pub const MAX_ADDRESS: usize = 254;
 /// RFC 1035 section 2.3.4; in characters, since the encoded form of a UTF-8 label is not known here.
 const MAX_LABEL: usize = 63;
 
+/// How much of a wrong value an error shows, in characters.
+const SHOWN: usize = 60;
+
+/// What a local part without quotes may hold besides letters and digits (RFC 5322 section 3.2.3, and the dot).
+const SIGNS: &str = "!#$%&'*+-/=?^_`{|}~.";
+
 /// An envelope address that was checked, split at its last `@` outside quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
@@ -159,6 +165,24 @@ pub fn content(local: &str) -> Cow<'_, str> {
     Cow::Owned(content)
 }
 
+/// The sign between user and tag in a local part, as an option names it; None where that is empty. The error is a clause.
+pub fn delimiter(text: &str) -> Result<Option<char>, String> {
+    let mut chars = text.chars();
+    match (chars.next(), chars.next()) {
+        (None, _) => Ok(None),
+        (Some(sign), None) if SIGNS.contains(sign) => Ok(Some(sign)),
+        (Some(_), _) => {
+            let shown: String = text.escape_debug().take(SHOWN).collect();
+            Err(format!("\"{shown}\" is not one of the signs that a local part may have"))
+        }
+    }
+}
+
+/// User and tag of a local part's content, where it has a tag.
+pub fn tagged(content: &str, delimiter: Option<char>) -> Option<(&str, &str)> {
+    content.split_once(delimiter?).filter(|(user, _)| !user.is_empty())
+}
+
 /// A text as a local part: in quotes where it has to be.
 pub fn local_of(content: &str) -> String {
     if is_dot_string(content) { content.to_owned() } else { quoted(content) }
@@ -209,7 +233,7 @@ fn dotted_end(text: &str) -> Result<usize, String> {
         if c.is_whitespace() {
             return Err(blank(c));
         }
-        if c.is_ascii() && !c.is_ascii_alphanumeric() && !"!#$%&'*+-/=?^_`{|}~.".contains(c) {
+        if c.is_ascii() && !c.is_ascii_alphanumeric() && !SIGNS.contains(c) {
             return Err(format!("has a \"{c}\" outside quotes"));
         }
     }

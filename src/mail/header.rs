@@ -35,6 +35,21 @@ pub fn text(block: &[u8], name: &str) -> Option<String> {
     Some(clean.collect::<String>().trim().to_owned())
 }
 
+/// Whether a program has made it (RFC 3834 section 5, RFC 2919, RFC 2369, and what was used before these).
+pub fn is_automatic(block: &[u8]) -> bool {
+    fields(block).iter().any(|field| {
+        let value = String::from_utf8_lossy(field.value).trim().to_ascii_lowercase();
+        let word = value.split([';', '(', ' ', '\t', '\r', '\n']).next().unwrap_or_default();
+        match field.name.to_ascii_lowercase().as_slice() {
+            b"auto-submitted" => word != "no",
+            b"precedence" => ["bulk", "junk", "list", "auto_reply"].contains(&word),
+            b"x-autoreply" | b"x-autorespond" => word != "no",
+            b"list-id" | b"list-unsubscribe" => true,
+            _ => false,
+        }
+    })
+}
+
 /// A value without its folds: the line end before a blank goes, the blank stays (RFC 5322 section 2.2.3).
 fn unfold(value: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.len());

@@ -129,7 +129,15 @@ fn what_needs_no_rewriting_stays() {
     for sender in ["", "root", "\"odd root\"", "ann@f.example", "ann@F.Example.", &ours] {
         assert_eq!(srs.forward(sender, 0), Ok(None), "{sender}");
     }
-    for recipient in ["", "root", "SRS0=x", "ann@f.example", "SRS0=x=y=z=w@other.example", "SRS0@f.example"] {
+    for recipient in [
+        "",
+        "root",
+        "SRS0=x",
+        "ann@f.example",
+        "SRS0=x=y=z=w@other.example",
+        "SRS0@f.example",
+        "\"SRS0=x=y=z=\"w\"@f.example",
+    ] {
         assert_eq!(srs.reverse(recipient, 0), Ok(None), "{recipient}");
     }
 }
@@ -157,7 +165,6 @@ fn an_address_that_we_did_not_make_is_refused() {
         "SRS1=4NFDUMMA=JU=example.org=Ann@f.example",
         "SRS0=4NFDUMMA=JU=example.org=Ann\"@f.example",
         "SRS0=4NFDUMMA=JU=\u{212a}.example=Ann@f.example",
-        "\"SRS0=4NFDUMMA=JU=example.org=A\"nn\"@f.example",
         "a@SRS0=\n@f.example",
     ] {
         let expected = if forged.starts_with("a@") { Ok(None) } else { Err(ReverseError::Forged) };

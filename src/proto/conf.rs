@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// What errors name as their file: about a row of the overlay, and about what the owner of an address has set.
 const OVERRIDE: &str = "config_override";
-const SETTINGS: &str = "settings";
+pub const SETTINGS: &str = "settings";
 
 /// How much of a wrong value an error shows, in bytes.
 const SHOWN: usize = 60;

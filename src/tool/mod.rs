@@ -6,6 +6,7 @@ use crate::{Invocation, config, exit, host};
 
 pub mod links;
 pub mod queue;
+pub mod settings;
 pub mod setup;
 mod table;
 pub mod whitelist;

@@ -116,7 +116,9 @@ fn settings_are_changed_by_mail_and_all_else_passes_without_its_body() {
     let mut db = database();
     let condition = [("FIELD", "subject"), ("EQUALS", "s"), ("THEN_STAGE", "edit"), ("NEXT_STAGE", "out")];
     let options = [("CONTROL_ADDRESS", "settings@x"), ("NEXT_STAGE", "out"), ("ANSWER_STAGE", "answers")];
-    let config = db.config().stage("init", super::IF, &condition).stage("edit", EDIT, &options).write();
+    let learn = ("pepsi-stage-auto-whitelist", [("NEXT_STAGE", "out")]);
+    let config = db.config().stage("init", super::IF, &condition).stage("edit", EDIT, &options);
+    let config = config.stage("learn", learn.0, &learn.1).write();
     let login = "UPDATE pepsi.workqueue SET state = state || '{\"origin\": {\"auth_user\": \"Ann@X\"}}'";
     let (other, control) = (
         claimed(&mut db, "init", &["bob@x"], &[]),
@@ -137,4 +139,15 @@ fn settings_are_changed_by_mail_and_all_else_passes_without_its_body() {
          FROM pepsi.workqueue JOIN pepsi.workqueue_body USING (body_id) WHERE stage = 'answers'",
     );
     assert!(answer.starts_with("|Date: ") && answer.contains("There is no line \"end\""), "{answer}");
+    let settings = "SELECT string_agg(concat_ws(' ', address, stage, option, value), ', ' ORDER BY option) FROM pepsi.settings";
+    for (body, left) in
+        [("set learn learn no\nend\n", "ann@x learn LEARN no"), ("unset learn LEARN\n-- \nset", "")]
+    {
+        let id = claimed(&mut db, "edit", &["settings@x"], &[]);
+        db.run(login);
+        db.run(&format!("UPDATE pepsi.workqueue_body b SET body = convert_to('{body}', 'UTF8') FROM pepsi.workqueue q WHERE q.body_id = b.body_id AND workqueue_id = {id}"));
+        let run = worker(EDIT, &config, &format!("{id} 1\n"));
+        assert_eq!(run.output, "ready claims\n0\n", "{}", run.log);
+        assert_eq!(db.text(&format!("SELECT coalesce(({settings}), '')")), left, "{}", run.log);
+    }
 }

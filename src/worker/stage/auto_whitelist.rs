@@ -31,7 +31,7 @@ impl Stage for AutoWhitelist {
     fn run(&self, message: Context, tables: &mut dyn Tables) -> Result<Done, StageError> {
         let Some(owner) = self.owner(&message) else { return message.advance() };
         let correspondents = correspondents(&message, &owner);
-        if !correspondents.is_empty() && !is_automatic(message.headers()?) {
+        if !correspondents.is_empty() && !header::is_automatic(message.headers()?) {
             tables.list(&owner, &correspondents, message.stage())?;
         }
         message.advance()
@@ -66,21 +66,6 @@ fn correspondents(message: &Context, owner: &str) -> Vec<String> {
         message.rcpt_to().iter().filter_map(|recipient| address::folded(recipient).ok()).collect();
     let is_rewritten = |one: &str| one.rsplit_once('@').is_some_and(|(local, _)| srs::is_rewritten(local));
     known.into_iter().filter(|one| one != owner && !is_rewritten(one)).collect()
-}
-
-/// Whether a program has made it (RFC 3834 section 5, RFC 2919, RFC 2369, and what was used before these).
-fn is_automatic(headers: &[u8]) -> bool {
-    header::fields(headers).iter().any(|field| {
-        let value = String::from_utf8_lossy(field.value).trim().to_ascii_lowercase();
-        let word = value.split([';', '(', ' ', '\t', '\r', '\n']).next().unwrap_or_default();
-        match field.name.to_ascii_lowercase().as_slice() {
-            b"auto-submitted" => word != "no",
-            b"precedence" => ["bulk", "junk", "list", "auto_reply"].contains(&word),
-            b"x-autoreply" | b"x-autorespond" => word != "no",
-            b"list-id" | b"list-unsubscribe" => true,
-            _ => false,
-        }
-    })
 }
 
 #[cfg(test)]

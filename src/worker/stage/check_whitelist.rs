@@ -78,7 +78,8 @@ impl CheckWhitelist {
                 return Err(section.error("SENDER", &format!("\"{shown}\" is none of {wanted}")));
             }
         };
-        let delimiter = delimiter(section)?;
+        let delimiter = address::delimiter(&section.get("RECIPIENT_DELIMITER")?.unwrap_or_default())
+            .map_err(|why| section.error("RECIPIENT_DELIMITER", &why))?;
         Ok(CheckWhitelist {
             sender,
             delimiter,
@@ -115,10 +116,10 @@ impl CheckWhitelist {
     /// The addresses whose lists count for a recipient.
     fn owners(&self, recipient: &str) -> Vec<String> {
         let Ok(address) = address::folded(recipient) else { return Vec::new() };
-        let base = self.delimiter.and_then(|delimiter| {
-            let (local, domain) = address.rsplit_once('@')?;
-            let (user, _) = local.split_once(delimiter)?;
-            (!user.is_empty() && !local.starts_with('"')).then(|| format!("{user}@{domain}"))
+        let base = address.rsplit_once('@').and_then(|(local, domain)| {
+            let content = address::content(local);
+            let (user, _) = address::tagged(&content, self.delimiter)?;
+            Some(format!("{}@{domain}", address::local_of(user)))
         });
         [Some(address), base].into_iter().flatten().collect()
     }
@@ -148,25 +149,6 @@ impl CheckWhitelist {
 /// `@DOMAIN` of a folded address.
 fn domain_of(address: &str) -> &str {
     address.rfind('@').map_or("", |at| &address[at..])
-}
-
-/// The sign that begins a tag; None where there are no tags.
-fn delimiter(section: &Section<'_>) -> Result<Option<char>, ConfError> {
-    let value = section.get("RECIPIENT_DELIMITER")?.unwrap_or_default();
-    let mut chars = value.chars();
-    match (chars.next(), chars.next()) {
-        (None, _) => Ok(None),
-        (Some(sign), None)
-            if address::local_of(&format!("a{sign}b")).len() == 3 && !sign.is_alphanumeric() =>
-        {
-            Ok(Some(sign))
-        }
-        (Some(_), _) => {
-            let shown = escape(&value, SHOWN);
-            let why = format!("\"{shown}\" is not one of the signs that a local part may have");
-            Err(section.error("RECIPIENT_DELIMITER", &why))
-        }
-    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod check_whitelist;
 mod discard;
 mod edit_settings;
 mod if_;
+pub mod personal;
 mod pipe;
 mod relay_to_maildir;
 mod route;
@@ -16,7 +17,7 @@ mod srs;
 
 use super::context::{Context, Done, Load};
 use super::error::StageError;
-use super::tables::Tables;
+use super::tables::{Change, Tables};
 use crate::mail::line_end::LineEnd;
 use crate::proto::conf::{ConfError, Section};
 

@@ -207,3 +207,7 @@ impl Walk<'_> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "expand_tests.rs"]
+mod tests;

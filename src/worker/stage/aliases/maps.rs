@@ -51,15 +51,8 @@ impl Rules {
             local_domains.push(address::domain(domain).map_err(error)?);
         }
         let value = section.get("RECIPIENT_DELIMITER")?.unwrap_or_default();
-        let mut chars = value.chars();
-        let delimiter = match (chars.next(), chars.next()) {
-            (None, _) => None,
-            (Some(c), None) if "!#$%&'*+-/=?^_`{|}~.".contains(c) => Some(c),
-            (Some(_), _) => {
-                let why = format!("\"{value}\" is not one of the signs that a local part may have");
-                return Err(section.error("RECIPIENT_DELIMITER", &why));
-            }
-        };
+        let delimiter =
+            address::delimiter(&value).map_err(|why| section.error("RECIPIENT_DELIMITER", &why))?;
         let case_sensitive = section.boolean("CASE_SENSITIVE", false)?;
         Ok(Rules { case_sensitive, local_domains, delimiter })
     }
@@ -74,7 +67,7 @@ impl Rules {
 
     /// User and tag, where there is a tag.
     fn tag<'a>(&self, content: &'a str) -> Option<(&'a str, &'a str)> {
-        content.split_once(self.delimiter?).filter(|(user, _)| !user.is_empty())
+        address::tagged(content, self.delimiter)
     }
 
     fn key(&self, content: &str, domain: Option<&str>) -> String {

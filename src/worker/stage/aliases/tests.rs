@@ -27,7 +27,7 @@ fn read(options: &str) -> Result<Aliases, ConfError> {
 }
 
 /// One map, local at example.org and example.net.
-fn stage(map: &str) -> Aliases {
+pub fn stage(map: &str) -> Aliases {
     with(map, "")
 }
 

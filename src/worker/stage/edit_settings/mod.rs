@@ -11,18 +11,15 @@
 
 mod commands;
 
-use super::{Context, Done, Kind, Load, Stage, StageError, Tables, find};
+use super::{Change, Context, Done, Kind, Load, Stage, StageError, Tables, find, personal};
 use crate::mail::address::{self, Address};
 use crate::mail::{alias, header, plain, trace};
 use crate::proto::conf::{Conf, ConfError, Section};
 use crate::proto::graph;
 use crate::worker::fan_out::SideMessage;
-use crate::worker::tables::Change;
 use crate::{Level, host, log};
 use commands::Command;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
-use std::path::Path;
 
 pub const KIND: Kind = Kind {
     program: "pepsi-stage-edit-settings",
@@ -32,9 +29,6 @@ pub const KIND: Kind = Kind {
     personal: &[],
     check: |section| Ok(Box::new(EditSettings::read(section, find)?)),
 };
-
-/// How errors about a value that is laid over a section begin.
-const OVERLAY: &str = "config_override";
 
 #[derive(Debug)]
 struct EditSettings {
@@ -49,7 +43,7 @@ struct EditSettings {
 impl Stage for EditSettings {
     fn run(&self, mut message: Context, tables: &mut dyn Tables) -> Result<Done, StageError> {
         let Some(owner) = self.owner(&message) else { return message.advance() };
-        if is_automatic(message.headers()?) {
+        if header::is_automatic(message.headers()?) {
             log(
                 Level::Info,
                 message.stage(),
@@ -130,54 +124,36 @@ impl EditSettings {
         })
     }
 
-    /// Whose settings the message is about, in lower case; None where it is no control message.
+    /// Whose settings the message is about, as they are found for mail: with the letters of ASCII in lower case. None where it
+    /// is no control message.
     fn owner(&self, message: &Context) -> Option<String> {
         if !message.rcpt_to().iter().any(|recipient| self.is_control(recipient)) {
             return None;
         }
         let sender = address::parse(message.mail_from()).ok().filter(|sender| !sender.domain.is_empty())?;
-        let owner = sender.to_string().to_lowercase();
+        let owner = sender.to_string().to_ascii_lowercase();
         let state = message.state();
         let is_local = self.trust_local && state.get("local_origin") == Some(&Value::Bool(true));
         let login = state.get("origin").and_then(|origin| origin.get("auth_user")?.as_str());
-        let is_login = login.is_some_and(|login| match login.to_lowercase() {
+        let is_login = login.is_some_and(|login| match login.to_ascii_lowercase() {
             login if login.contains('@') => login == owner,
             login => {
-                self.local_domains.contains(&sender.domain_lower()) && login == sender.local.to_lowercase()
+                self.local_domains.contains(&sender.domain_lower())
+                    && login == sender.local.to_ascii_lowercase()
             }
         });
         (is_local || is_login).then_some(owner)
     }
 
-    /// Whether all of it may be set, as each stage's own check sees it; else what is wrong, a line each.
+    /// Whether all of it may be set; else what is wrong, a line each.
     fn check(&self, commands: &[Command]) -> Result<(), Vec<String>> {
-        let mut wrong = Vec::new();
-        let mut conf = self.conf.clone();
-        let mut kinds: Vec<(&str, &Kind)> = Vec::new();
-        for Command { line, change: Change { stage, option, value } } in commands {
-            let section = format!("stage-{stage}");
-            let program = self.conf.section(&section).and_then(|section| section.get("PROGRAM").ok()?);
-            let name = program.as_ref().and_then(|program| Path::new(program).file_name()?.to_str());
-            let kind = name.and_then(self.find).filter(|kind| kind.personal.contains(&option.as_str()));
-            let Some(kind) = kind else {
-                wrong.push(format!("Line {line}: {stage} has no setting {option} for you to change."));
-                continue;
-            };
-            if let Some(value) = value {
-                conf.overlay(&section, option, value);
-                kinds.push((stage, kind));
-            }
-        }
-        let mut seen = BTreeSet::new();
-        for (stage, kind) in kinds.into_iter().filter(|(stage, _)| seen.insert(*stage)) {
-            let Some(section) = conf.section(&format!("stage-{stage}")) else { continue };
-            if let Err(error) = (kind.check)(&section) {
-                // What is not about the value that was sent is nothing for its sender (S5).
-                let why = if error.file == OVERLAY { error.message } else { "the values do not fit".into() };
-                wrong.push(format!("{stage}: {why}."));
-            }
-        }
-        if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+        let changes: Vec<Change> = commands.iter().map(|command| command.change.clone()).collect();
+        let wrong = personal::check_kinds(&self.conf, &changes, self.find);
+        let line = |(place, why): personal::Wrong| match place.and_then(|place| commands.get(place)) {
+            Some(command) => format!("Line {}: {why}.", command.line),
+            None => format!("{why}."),
+        };
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.into_iter().map(line).collect()) }
     }
 
     fn answer(
@@ -238,20 +214,6 @@ fn refused(wrong: &[String]) -> String {
 fn is_message_id(id: &str) -> bool {
     let is_plain = id.bytes().all(|byte| (33..=126).contains(&byte));
     id.len() <= 250 && is_plain && id.starts_with('<') && id.ends_with('>')
-}
-
-/// RFC 3834 section 2, and what programs of before it say.
-fn is_automatic(headers: &[u8]) -> bool {
-    let is = |name: &str, words: &[&str]| {
-        header::text(headers, name).is_some_and(|value| {
-            let word = value.split([';', ' ']).next().unwrap_or_default().to_ascii_lowercase();
-            words.contains(&word.as_str())
-        })
-    };
-    let submitted = header::text(headers, "Auto-Submitted").is_some() && !is("Auto-Submitted", &["no"]);
-    submitted
-        || is("Precedence", &["bulk", "junk", "list", "auto_reply"])
-        || header::text(headers, "List-Id").is_some()
 }
 
 #[cfg(test)]

@@ -196,6 +196,7 @@ fn automatic_mail_changes_nothing_and_is_not_answered() {
         "Auto-Submitted:\r\n",
         "Precedence: Bulk\r\n",
         "List-Id: <x>\r\n",
+        "Auto-Submitted: no\r\nAuto-Submitted: auto-replied\r\n",
     ] {
         let (outcome, set) = run(&Mail { headers, ..MAIL });
         assert!(outcome.to == Move::Finish && set.is_empty() && outcome.fan.is_empty(), "{headers}");
