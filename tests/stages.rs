@@ -1,5 +1,7 @@
 //! Stages as processes on a real database, where what they do is more than the row that their unit tests look at.
 
+#[path = "stages/dsn.rs"]
+mod dsn;
 mod harness;
 #[path = "stages/settings.rs"]
 mod settings;
