@@ -108,13 +108,8 @@ struct World {
 impl World {
     fn new(fail_at: Option<usize>, how: How) -> World {
         let stages = ["s1", "s2", "s3", "s4", "s5"].map(|name| {
-            let served = Served {
-                stage: Box::new(Trace),
-                route: Rc::new(fixture::route(name)),
-                load: Load::Metadata,
-                options: &["OWN"],
-                personal: &["OWN"],
-            };
+            let (stage, route, own) = (Box::new(Trace), Rc::new(fixture::route(name)), &["OWN"]);
+            let served = Served { stage, route, load: Load::Metadata, options: own, personal: own };
             (name.to_owned(), Rc::new(served))
         });
         let rows = (1..=3).map(|id| {
@@ -171,7 +166,7 @@ impl World {
             other => panic!("{line}: {other:?}"),
         });
         for (id, claim) in &asked {
-            let status = answers.next().unwrap_or(code.into());
+            let status = answers.next().unwrap_or(code);
             let mut table = self.table.borrow_mut();
             let Some((row, _)) =
                 table.get_mut(id).filter(|(row, _)| row.claim == *claim && row.status == "running")
@@ -187,7 +182,7 @@ impl World {
     /// Until all rest; what was put off is due at once. Then what there is, whatever its id.
     fn run(&self) -> Vec<String> {
         for _ in 0..100 {
-            let is_busy = self.stages.keys().fold(false, |busy, stage| self.serve(stage) || busy);
+            let is_busy = self.stages.keys().filter(|stage| self.serve(stage)).count() > 0;
             let mut table = self.table.borrow_mut();
             let paused: Vec<_> = table.values_mut().filter(|(row, _)| row.status == "paused").collect();
             if !is_busy && paused.is_empty() {
