@@ -3,6 +3,8 @@
 #[path = "stages/dsn.rs"]
 mod dsn;
 mod harness;
+#[path = "stages/lost.rs"]
+mod lost;
 #[path = "stages/settings.rs"]
 mod settings;
 
