@@ -60,7 +60,7 @@ fn subcommand(program: &str) -> Option<&'static str> {
     match program {
         "pepsi-dispatch" => Some("serve"),
         "pepsi-setup" => Some("status"),
-        "pepsi-queue" | "pepsi-whitelist" => Some("list"),
+        "pepsi-queue" | "pepsi-settings" | "pepsi-whitelist" => Some("list"),
         "pepsi-sendmail" => None,
         stage if stage.starts_with("pepsi-stage-") => Some("worker"),
         other => panic!("say here what {other} is called with"),

@@ -1,6 +1,10 @@
 //! Stages as processes on a real database, where what they do is more than the row that their unit tests look at.
 
+#[path = "stages/dsn.rs"]
+mod dsn;
 mod harness;
+#[path = "stages/lost.rs"]
+mod lost;
 #[path = "stages/settings.rs"]
 mod settings;
 

@@ -8,8 +8,8 @@ fn request(words: &[&str]) -> Result<Request, String> {
 
 #[test]
 fn names_are_taken_as_they_are_compared() {
-    let (address, stage, option) =
-        || -> (String, String, String) { ("ann@x.example".into(), "in".into(), "LEARN".into()) }();
+    let (address, stage, option): (String, String, String) =
+        ("ann@x.example".into(), "in".into(), "LEARN".into());
     let value = Some("Yes ${HOME}".to_owned());
     let change = Change { stage: stage.clone(), option: option.clone(), value };
     for (words, expected) in [

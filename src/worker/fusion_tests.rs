@@ -10,6 +10,8 @@ use crate::worker::tables::Tables;
 use std::cell::RefCell;
 use world::{Count, World};
 
+#[path = "fault_tests.rs"]
+mod faults;
 #[path = "fusion_world.rs"]
 mod world;
 

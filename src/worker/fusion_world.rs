@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A row, and how long it was paused last.
-type Table = RefCell<BTreeMap<i64, (Row, Option<u64>)>>;
+pub type Table = RefCell<BTreeMap<i64, (Row, Option<u64>)>>;
 
 /// What the workers asked of the table.
 #[derive(Default)]
@@ -30,7 +30,7 @@ pub struct Count {
     pub refuses_stay: bool,
 }
 
-struct Database<'w>(&'w Table, &'w RefCell<Count>, &'w Value);
+pub struct Database<'w>(pub &'w Table, pub &'w RefCell<Count>, pub &'w Value);
 
 impl Database<'_> {
     /// As src/sql/load.sql does it.

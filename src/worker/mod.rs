@@ -11,6 +11,7 @@ pub mod fan_out;
 #[cfg(test)]
 mod fixture;
 mod helper;
+mod refusal;
 pub mod runtime;
 mod settings;
 pub mod stage;

@@ -33,6 +33,9 @@ pub struct Served {
     pub personal: &'static [&'static str],
 }
 
+/// A stage with options of a correspondent laid over its section; or why they do not parse, as a line of the log.
+pub type Tailored = Result<Rc<Served>, String>;
+
 /// What the loop needs besides its input and output.
 pub struct Worker<'a, S: Store> {
     pub load: Load,
@@ -43,7 +46,7 @@ pub struct Worker<'a, S: Store> {
     /// The stage of that name, where a message may go on to it in the same pass (U1).
     pub successor: &'a dyn Fn(&str) -> Option<Rc<Served>>,
     /// A stage with these options laid over its section; or why they do not parse.
-    pub tailor: &'a dyn Fn(&Served, &Overrides) -> Result<Rc<Served>, String>,
+    pub tailor: &'a dyn Fn(&Served, &Overrides) -> Tailored,
     /// Why a stage that is not served is not, as a clause.
     pub not_served: &'a dyn Fn(&str) -> String,
     pub connect: &'a mut dyn FnMut() -> Result<S, Error>,
@@ -187,7 +190,7 @@ impl<S: Store> Worker<'_, S> {
     }
 
     /// The stage as it is for those whose overrides these are.
-    pub(super) fn tailored(&self, served: Rc<Served>, overrides: &Overrides) -> Result<Rc<Served>, String> {
+    pub(super) fn tailored(&self, served: Rc<Served>, overrides: &Overrides) -> Tailored {
         if overrides.is_empty() { Ok(served) } else { (self.tailor)(&served, overrides) }
     }
 

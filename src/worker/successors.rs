@@ -1,7 +1,7 @@
 //! Which stages a message may go on to in the same pass (requirement U1): those that this very program can do, whose section does
 //! not say FUSION=no, and passes its check. A section is checked when a message first comes to it.
 
-use super::runtime::Served;
+use super::runtime::{Served, Tailored};
 use super::settings::{Override, Overrides};
 use super::{build, stage};
 use crate::host;
@@ -18,7 +18,7 @@ pub struct Successors<'a> {
     /// This program's file, links resolved; None if it cannot be found: then nothing is known to be the same program.
     ours: Option<PathBuf>,
     known: RefCell<BTreeMap<String, Option<Rc<Served>>>>,
-    tailored: RefCell<BTreeMap<(String, Overrides), Result<Rc<Served>, String>>>,
+    tailored: RefCell<BTreeMap<(String, Overrides), Tailored>>,
 }
 
 /// So many different sections of all stages are kept for correspondents who have their own options.
@@ -50,7 +50,7 @@ impl<'a> Successors<'a> {
     }
 
     /// The stage with these options laid over its section; or why they do not parse, for the log.
-    pub fn tailored(&self, served: &Served, overrides: &Overrides) -> Result<Rc<Served>, String> {
+    pub fn tailored(&self, served: &Served, overrides: &Overrides) -> Tailored {
         let key = (served.route.stage.clone(), overrides.clone());
         if let Some(known) = self.tailored.borrow().get(&key) {
             return known.clone();

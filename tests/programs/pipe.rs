@@ -1,6 +1,6 @@
 //! Programs for messages, run by the real worker on a real database: what the row says then, and what is left of the program.
 
-use crate::harness::{Config, Database, PATIENCE, database, wait_until};
+use crate::harness::{Config, Database, PATIENCE, Process, database, pepsi, wait_until};
 use crate::talk::{Talk, worker};
 use std::path::Path;
 
@@ -113,6 +113,41 @@ fn a_row_that_a_program_fails_is_put_off_refused_or_failed() {
             format!("SELECT coalesce(state ->> '{key}', '-') FROM pepsi.workqueue WHERE workqueue_id = {id}");
         assert_eq!(db.text(&state), value, "{script}");
     }
+}
+
+// Req: P8
+#[test]
+fn what_waits_behind_a_slow_program_is_done_by_another_worker_and_nothing_twice() {
+    let mut db = database();
+    let (done, go) = (db.folder().join("done"), db.folder().join("go"));
+    // The first of them stops until it is let go; the worker that runs it is halted meanwhile, to take the others back.
+    let script = format!(
+        "echo begun $PEPSI_ID >> {0}; if [ $RECIPIENT = slow@x ]; then while ! [ -e {1} ]; do sleep 0.1; done; fi
+         echo ended $PEPSI_ID >> {0}",
+        done.display(),
+        go.display()
+    );
+    let config = config(&db, &script, &[("PARALLELISM", "2"), ("QUEUE_LIMIT", "4")]).write();
+    let add = "SELECT pepsi.workqueue_inject('ann@x', ARRAY[$1], 'A: b\r\n', NULL, '{}', 'pipe')";
+    for number in 0..8 {
+        let rcpt = if number == 0 { "slow@x" } else { "quick@x" };
+        db.client.query_one(add, &[&rcpt]).expect("a row is added");
+    }
+    let mut command = pepsi("pepsi-dispatch", &config);
+    command.arg("serve");
+    let dispatcher = Process::start_quiet(command, db.folder().join("log"));
+    let left = "SELECT count(*) FROM pepsi.workqueue WHERE stage = 'pipe'";
+    wait_until("the others are done", PATIENCE, || db.number(left) == 1);
+    std::fs::write(&go, "").expect("a file");
+    wait_until("the slow one is done", PATIENCE, || db.number(left) == 0);
+    let mut lines: Vec<String> =
+        std::fs::read_to_string(&done).expect("it").lines().map(str::to_owned).collect();
+    lines.sort();
+    lines.dedup();
+    assert_eq!(lines.len(), 16, "{lines:?} {}", dispatcher.log());
+    let total = std::fs::read_to_string(&done).expect("it").lines().count();
+    assert_eq!(total, 16, "{}", dispatcher.log());
+    assert_eq!(db.text("SELECT max(state::text) FROM pepsi.workqueue"), "{}");
 }
 
 // Req: D5

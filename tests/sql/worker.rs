@@ -314,7 +314,7 @@ fn settings_of_a_messages_correspondents_come_with_its_row() {
     let held = world.claimed();
     world.database.run("UPDATE pepsi.workqueue SET rcpt_to = '{Bob@Example.NET,eve@x,b@x@y,odd,\"\"}'");
     let found = |world: &mut World| {
-        let Some(found) = world.load(held.id).settings else { return None };
+        let found = world.load(held.id).settings?;
         let mut rows: Vec<String> =
             found.as_array().expect("an array").iter().map(Value::to_string).collect();
         rows.sort();

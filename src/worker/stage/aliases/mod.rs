@@ -161,29 +161,11 @@ fn bounced(message: &Context, refused: &Refused) -> FanGroup {
     let Refused { recipient, told, reason, level } = refused;
     let pairs: [(&str, &dyn Display); 2] = [("id", &message.id()), ("reason", reason)];
     log(*level, message.stage(), "a recipient is refused", &pairs);
-    let mut state = json!({
-        "last_error": reason, "failed_stage": message.stage(), "failure_class": "permanent",
-    });
-    let dsn = dsn(message, std::slice::from_ref(recipient));
-    let stage = message.bounce_stage().map(str::to_owned);
-    if stage.is_some() {
-        let mut bounce = json!({
-            "kind": "permanent", "diagnostic": told, "failed_recipient": recipient.text,
-        });
-        let entry = dsn.as_ref().map(|dsn| &dsn["rcpt"][0]);
-        let envelope = message.state().get("dsn");
-        for (key, of) in [("notify", entry), ("orcpt", entry), ("envid", envelope)] {
-            if let Some(value) = of.and_then(|of| of.get(key)) {
-                bounce[key] = value.clone();
-            }
-        }
-        state["bounce"] = bounce;
+    let mut group = FanGroup::new(vec![recipient.text.clone()]);
+    if let Some(dsn) = dsn(message, std::slice::from_ref(recipient)) {
+        group.state = json!({ "dsn": dsn });
     }
-    if let Some(dsn) = dsn {
-        state["dsn"] = dsn;
-    }
-    let status = if stage.is_some() { GroupStatus::Pending } else { GroupStatus::Failed };
-    FanGroup { stage, state, status, ..FanGroup::new(vec![recipient.text.clone()]) }
+    message.refused(group, reason, told)
 }
 
 /// The row of a recipient that waits. It is alone there: nobody else's entries keep it waiting again.

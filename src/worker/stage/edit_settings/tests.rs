@@ -15,7 +15,7 @@ static FILTER: Kind = Kind {
         if section.get("TAG")?.is_some_and(|tag| tag == "bad") {
             return Err(ConfError { file: "/etc/secret".into(), line: 1, message: "is broken".into() });
         }
-        Ok(Box::new(discard::Discard))
+        (discard::KIND.check)(section)
     },
     ..discard::KIND
 };

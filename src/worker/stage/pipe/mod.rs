@@ -18,7 +18,7 @@ use crate::proto::conf::{ConfError, Section};
 use crate::proto::graph;
 use crate::worker::helper::{End, Helper, Report, Said};
 use command::{Command, VARIABLES, Values};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -103,7 +103,8 @@ impl Stage for Pipe {
         let (arguments, environment) = match given {
             Ok(given) => given,
             Err(clause) => {
-                return refuse(message, &format!("the message cannot be piped: {clause}"), REFUSED);
+                let place = only_place(&message);
+                return Ok(message.refuse(place, &format!("the message cannot be piped: {clause}"), REFUSED));
             }
         };
         let input = self.input(&message)?;
@@ -204,7 +205,10 @@ impl Pipe {
         let text = told(&format!("ended with {code}"));
         match code {
             TEMPORARY => Err(StageError::host(text)),
-            FIRST_REFUSAL..=LAST_REFUSAL => refuse(message, &text, &self.diagnostic(&said)),
+            FIRST_REFUSAL..=LAST_REFUSAL => {
+                let place = only_place(&message);
+                Ok(message.refuse(place, &text, &self.diagnostic(&said)))
+            }
             _ => Err(StageError::host(text)),
         }
     }
@@ -265,21 +269,9 @@ fn excerpt(said: &Said) -> String {
     }
 }
 
-/// The end of a message that is not taken: to BOUNCE_STAGE where there is one, else it fails.
-fn refuse(mut message: Context, reason: &str, diagnostic: &str) -> Result<Done, StageError> {
-    let Some(stage) = message.bounce_stage().map(str::to_owned) else {
-        return Err(StageError::host(reason).permanent());
-    };
-    let mut bounce = json!({ "kind": "permanent", "diagnostic": diagnostic });
-    if let [only] = message.rcpt_to() {
-        bounce["failed_recipient"] = json!(only);
-    }
-    message.merge_state(json!({
-        "last_error": reason,
-        "failed_stage": message.stage(),
-        "failure_class": "permanent",
-    }));
-    Ok(message.reroute(&stage, json!({ "bounce": bounce })))
+/// The recipient that a refusal is about, if it can only be one.
+fn only_place(message: &Context) -> Option<usize> {
+    (message.rcpt_to().len() == 1).then_some(0)
 }
 
 fn bare_line_ends(block: &[u8]) -> usize {

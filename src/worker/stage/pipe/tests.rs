@@ -4,6 +4,7 @@ use super::*;
 use crate::proto::conf::{Conf, Sources};
 use crate::worker::context::Outcome;
 use crate::worker::fixture::{self, Content, Move, Row};
+use serde_json::json;
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -67,14 +68,17 @@ fn the_exit_code_decides() {
             0 => assert_eq!(outcome.unwrap().to, goes_to("next")),
             2 => assert_eq!(outcome.unwrap().to, goes_to("unsure")),
             255 => assert_eq!(outcome.unwrap().to, goes_to("odd")),
+            64..=74 | 76..=78 => {
+                let outcome = outcome.unwrap();
+                assert_eq!((&outcome.to, outcome.content), (&Move::Fail, Content::default()), "{code}");
+                let error = outcome.merge["last_error"].as_str().unwrap();
+                assert!(error.ends_with(&format!("ended with {code}: why ... and more")), "{error}");
+            }
             _ => {
                 let error = outcome.unwrap_err();
-                assert_eq!(error.is_permanent, (64..=78).contains(&code) && code != 75, "{code}");
-                assert!(
-                    error.text.ends_with(&format!("ended with {code}: why ... and more")),
-                    "{}",
-                    error.text
-                );
+                assert!(!error.is_permanent, "{code}");
+                let text = format!("ended with {code}: why ... and more");
+                assert!(error.text.ends_with(&text), "{}", error.text);
                 assert_eq!(error.into_kept().merge, json!({}));
             }
         }
@@ -185,8 +189,9 @@ fn what_cannot_be_handed_over_is_refused() {
             rcpt_to: rcpt_to.iter().map(|rcpt| rcpt.to_string()).collect(),
             ..row()
         };
-        let error = run("exit 1", "", row.clone()).unwrap_err();
-        assert!(error.is_permanent && error.text.contains(word), "{error:?}");
+        let failed = run("exit 1", "", row.clone()).unwrap();
+        let error = failed.merge["last_error"].as_str().unwrap();
+        assert!(failed.to == Move::Fail && error.contains(word), "{error}");
         let outcome = run("exit 1", "BOUNCE_STAGE = bounce", row).unwrap();
         assert_eq!(
             (outcome.to, &outcome.merge["bounce"]["diagnostic"]),
@@ -195,7 +200,8 @@ fn what_cannot_be_handed_over_is_refused() {
     }
     assert!(run("exit 0", "", Row { rcpt_to: Vec::new(), ..row() }).unwrap_err().is_permanent);
     let odd = Row { rcpt_to: vec!["a@b@c".into()], ..row() };
-    assert!(run_command("/bin/true ${user}", "", odd).unwrap_err().text.contains("recipient"));
+    let failed = run_command("/bin/true ${user}", "", odd).unwrap();
+    assert!(failed.merge["last_error"].as_str().unwrap().contains("recipient"), "{failed:?}");
 }
 
 #[test]

@@ -15,7 +15,6 @@ use crate::mail::line_end::LineEnd;
 use crate::mail::trace;
 use crate::proto::conf::{ConfError, Section};
 use place::{Place, Template, VARIABLES};
-use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::{Duration, UNIX_EPOCH};
@@ -73,26 +72,16 @@ impl Stage for RelayToMaildir {
 
 /// The end of a message whose other recipients have been delivered to.
 fn conclude(mut message: Context, refused: &[Refused]) -> Done {
-    let Some(first) = refused.first() else { return message.advance_or_finish() };
+    if refused.is_empty() {
+        return message.advance_or_finish();
+    }
     let name = |refused: &Refused| format!("{}: {}", message.rcpt_to()[refused.recipient], refused.reason);
     let reasons: Vec<String> = refused.iter().map(name).collect();
-    let failed_recipient = message.rcpt_to()[first.recipient].clone();
+    let text = format!("no Maildir for {}", reasons.join("; "));
     let places: Vec<usize> = refused.iter().map(|refused| refused.recipient).collect();
     message.keep_recipients(&places);
-    message.merge_state(json!({
-        "last_error": format!("no Maildir for {}", reasons.join("; ")),
-        "failed_stage": message.stage(),
-        "failure_class": "permanent",
-    }));
-    match message.bounce_stage().map(str::to_owned) {
-        Some(stage) => {
-            let bounce = json!({
-                "kind": "permanent", "diagnostic": NO_PLACE, "failed_recipient": failed_recipient,
-            });
-            message.reroute(&stage, json!({ "bounce": bounce }))
-        }
-        None => message.fail(json!({})),
-    }
+    // The first of those that are left.
+    message.refuse(Some(0), &text, NO_PLACE)
 }
 
 impl RelayToMaildir {

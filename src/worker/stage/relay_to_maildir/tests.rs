@@ -4,6 +4,7 @@ use super::*;
 use crate::proto::conf::{Conf, Sources};
 use crate::worker::context::Outcome;
 use crate::worker::fixture::{self, Move, Row};
+use serde_json::json;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};

@@ -16,8 +16,6 @@ use crate::mail::address;
 use crate::mail::srs::{self, ForwardError, ReverseError, Srs};
 use crate::proto::conf::{ConfError, Section};
 use crate::proto::text::escape;
-use crate::worker::fan_out::GroupStatus;
-use serde_json::{Value, json};
 use std::time::Duration;
 
 pub const KIND: Kind = Kind {
@@ -109,8 +107,7 @@ impl SrsStage {
             }
             Err(ForwardError::TooLong) => {
                 let reason = "the rewritten sender would be longer than an address may be";
-                let state = refusal(&message, None, reason, TOO_LONG);
-                Ok(give_up(message, state))
+                Ok(message.refuse(None, reason, TOO_LONG))
             }
         }
     }
@@ -135,51 +132,14 @@ impl SrsStage {
                 ReverseError::Forged => ("no secret of ours made this address", FORGED),
                 ReverseError::Expired => ("this address was made too long ago", EXPIRED),
             };
-            let state = refusal(&message, Some(place), reason, diagnostic);
+            let reason = format!("{}: {reason}", message.rcpt_to()[place]);
             if message.rcpt_to().len() == 1 {
-                return Ok(give_up(message, state));
+                return Ok(message.refuse(Some(place), &reason, diagnostic));
             }
-            split_off(&mut message, place, state);
+            message.refuse_recipient(place, &reason, diagnostic);
         }
         message.advance()
     }
-}
-
-/// What the state of a message says that cannot go on: for all recipients, or for the one at that place.
-fn refusal(message: &Context, place: Option<usize>, reason: &str, diagnostic: &str) -> Value {
-    let recipient = place.and_then(|place| message.rcpt_to().get(place));
-    let last_error = recipient.map_or(reason.to_owned(), |recipient| format!("{recipient}: {reason}"));
-    let mut state = json!({
-        "last_error": last_error, "failed_stage": message.stage(), "failure_class": "permanent",
-    });
-    if message.bounce_stage().is_some() {
-        state["bounce"] = json!({ "kind": "permanent", "diagnostic": diagnostic });
-        if let Some(recipient) = recipient {
-            state["bounce"]["failed_recipient"] = json!(recipient);
-        }
-    }
-    state
-}
-
-fn give_up(message: Context, state: Value) -> Done {
-    match message.bounce_stage().map(str::to_owned) {
-        Some(stage) => message.reroute(&stage, state),
-        None => message.fail(state),
-    }
-}
-
-/// The same for one recipient, on a row of its own.
-fn split_off(message: &mut Context, place: usize, state: Value) {
-    if let Some(stage) = message.bounce_stage().map(str::to_owned) {
-        return message.split_off_recipients(&[place], &stage, state);
-    }
-    let mut group = message.group_of(&[place]);
-    group.status = GroupStatus::Failed;
-    if let Value::Object(state) = state {
-        state.into_iter().for_each(|(key, value)| group.state[key] = value);
-    }
-    let rest: Vec<usize> = (0..message.rcpt_to().len()).filter(|other| *other != place).collect();
-    message.fan_out(&rest, vec![group]);
 }
 
 impl Ours {

@@ -3,7 +3,9 @@
 use super::*;
 use crate::proto::conf::{Conf, Sources};
 use crate::worker::context::Outcome;
+use crate::worker::fan_out::GroupStatus;
 use crate::worker::fixture::{self, Content, Move, Row};
+use serde_json::{Value, json};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -139,7 +141,9 @@ fn a_forged_recipient_parts_from_the_others() {
     for (group, recipient, entry) in [(first, &forged, &entries[0]), (last, &row.rcpt_to[3], &entries[3])] {
         assert_eq!((&group.rcpt_to, group.stage.as_deref()), (&vec![recipient.clone()], Some("bounce")));
         assert_eq!(group.state["dsn"], json!({ "ret": "HDRS", "rcpt": [entry] }));
-        let bounce = json!({ "kind": "permanent", "diagnostic": FORGED, "failed_recipient": recipient });
+        let bounce = json!({
+            "kind": "permanent", "diagnostic": FORGED, "failed_recipient": recipient, "orcpt": recipient,
+        });
         assert_eq!(group.state["bounce"], bounce);
         assert_eq!(
             (&group.state["failure_class"], group.status),
