@@ -19,7 +19,7 @@ struct File {
 const PATCHES: &[File] = &[File {
     name: "0001",
     text: include_str!("schema/0001.sql"),
-    checksum: "ab8b2a6af132e791cd83deca53c8d03bd4b8a2c978c798e2031d59071404d65f",
+    checksum: "447c12d8eebab20fbae3572d17bba903c69a0fbf8e4ebd17c2a986de0a853fb3",
 }];
 
 /// In the order in which they are installed, after all patches.

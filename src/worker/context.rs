@@ -317,10 +317,11 @@ impl Context {
         if entries.len() != self.rcpt_to().len() {
             return None;
         }
-        let entries: Vec<Value> = places.iter().filter_map(|place| entries.get(*place).cloned()).collect();
-        let mut dsn = dsn.clone();
-        dsn.insert("rcpt".to_owned(), Value::Array(entries));
-        Some(Value::Object(dsn))
+        let entries: Value = places.iter().filter_map(|place| entries.get(*place).cloned()).collect();
+        // Not a copy of the whole: of a message to thousands there may be as many of these.
+        let others =
+            dsn.iter().filter(|(key, _)| *key != "rcpt").map(|(key, value)| (key.clone(), value.clone()));
+        Some(Value::Object(others.chain([("rcpt".to_owned(), entries)]).collect()))
     }
 
     /// A new header block; the columns `header_from` and `subject` follow it.

@@ -7,6 +7,7 @@
 use super::context::{Context, Done};
 pub use crate::sql::fan::{FanGroup, GroupStatus, SideMessage};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The whole contract stands here, whichever part of it the stages of this build use.
@@ -17,7 +18,8 @@ impl Context {
         let mut group = self.group_of(places);
         group.stage = Some(stage.to_owned());
         lay_over(&mut group.state, state);
-        let rest: Vec<usize> = (0..self.rcpt_to().len()).filter(|place| !places.contains(place)).collect();
+        let parting: BTreeSet<usize> = places.iter().copied().collect();
+        let rest: Vec<usize> = (0..self.rcpt_to().len()).filter(|place| !parting.contains(place)).collect();
         self.fan_out(&rest, vec![group]);
     }
 

@@ -23,7 +23,8 @@ pub struct Override {
 /// The rows that came with a message.
 #[derive(Debug)]
 pub struct Settings {
-    rows: Vec<Setting>,
+    /// By the address or domain that they are of.
+    rows: BTreeMap<String, Vec<Setting>>,
     /// Whom they are of.
     correspondents: BTreeSet<String>,
 }
@@ -31,7 +32,6 @@ pub struct Settings {
 #[derive(Debug)]
 struct Setting {
     scope: Scope,
-    of: String,
     stage: String,
     option: String,
     laid: Override,
@@ -49,30 +49,31 @@ impl Settings {
     /// Reads what src/sql/load.sql brings; what has another form counts for nothing.
     pub fn read(found: &Value, message: &Context) -> Settings {
         let rows = found.as_array().map(Vec::as_slice).unwrap_or_default();
-        let mut rows: Vec<Setting> = rows.iter().filter_map(setting).collect();
-        rows.sort_by_key(|row| row.scope);
-        Settings { rows, correspondents: correspondents(message).into_iter().collect() }
+        let mut found: BTreeMap<String, Vec<Setting>> = BTreeMap::new();
+        for (of, setting) in rows.iter().filter_map(setting) {
+            found.entry(of).or_default().push(setting);
+        }
+        found.values_mut().for_each(|rows| rows.sort_by_key(|row| row.scope));
+        Settings { rows: found, correspondents: correspondents(message).into_iter().collect() }
     }
 
     fn of(&self, correspondent: &str, served: &Served) -> Overrides {
         let domain = correspondent.rsplit_once('@').map_or(correspondent, |(_, domain)| domain);
+        let rows = |of: &str| self.rows.get(of).map(Vec::as_slice).unwrap_or_default();
+        // A name without `@` may be both.
+        let of_domain = rows(domain).iter().filter(|row| row.scope == Scope::Domain);
+        let of_address = rows(correspondent).iter().filter(|row| row.scope != Scope::Domain);
         let counts = |row: &&Setting| {
-            let is_his = match row.scope {
-                Scope::Domain => row.of == domain,
-                Scope::Owner | Scope::Address => row.of == correspondent,
-            };
-            let open = match row.scope {
-                Scope::Owner => served.personal,
-                Scope::Domain | Scope::Address => served.options,
-            };
-            is_his && row.stage == served.route.stage && open.contains(&row.option.as_str())
+            let open = if row.scope == Scope::Owner { served.personal } else { served.options };
+            row.stage == served.route.stage && open.contains(&row.option.as_str())
         };
-        let counting = self.rows.iter().filter(counts);
+        let counting = of_domain.chain(of_address).filter(counts);
         counting.map(|row| (row.option.clone(), row.laid.clone())).collect()
     }
 }
 
-fn setting(row: &Value) -> Option<Setting> {
+/// Whom a row is of, and the rest of it.
+fn setting(row: &Value) -> Option<(String, Setting)> {
     let text = |place: usize| row.get(place).and_then(Value::as_str);
     let (scope, of) = text(0)?.split_once(':')?;
     let scope = match scope {
@@ -84,7 +85,7 @@ fn setting(row: &Value) -> Option<Setting> {
     let section = text(1)?.to_ascii_lowercase();
     let stage = section.strip_prefix("stage-")?.to_owned();
     let laid = Override { value: text(3)?.to_owned(), is_owned: scope == Scope::Owner };
-    Some(Setting { scope, of: of.to_owned(), stage, option: text(2)?.to_ascii_uppercase(), laid })
+    Some((of.to_owned(), Setting { scope, stage, option: text(2)?.to_ascii_uppercase(), laid }))
 }
 
 /// Whose settings a message goes by, in lower case.
@@ -109,14 +110,12 @@ pub fn groups(message: &Context, served: &Served) -> Vec<(Overrides, Vec<usize>)
         let of_sender = correspondents.first().map(|sender| settings.of(sender, served));
         return vec![(of_sender.unwrap_or_default(), all())];
     }
-    let mut groups: Vec<(Overrides, Vec<usize>)> = Vec::new();
+    let mut groups: BTreeMap<Overrides, Vec<usize>> = BTreeMap::new();
     for (place, correspondent) in correspondents.iter().enumerate() {
-        let overrides = settings.of(correspondent, served);
-        match groups.iter_mut().find(|(other, _)| *other == overrides) {
-            Some((_, places)) => places.push(place),
-            None => groups.push((overrides, vec![place])),
-        }
+        groups.entry(settings.of(correspondent, served)).or_default().push(place);
     }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, places)| places[0]);
     groups
 }
 

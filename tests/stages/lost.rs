@@ -47,12 +47,8 @@ fn pass(mut client: UnixStream, mut server: UnixStream, count: &AtomicUsize, at:
         }
         // An answer ends with ReadyForQuery (Z, length 5, a status), a request for a password or the like aside.
         let mut answer = Vec::new();
-        loop {
-            match server.read(&mut buffer) {
-                Ok(read @ 1..) => answer.extend_from_slice(&buffer[..read]),
-                Ok(0) | Err(_) => break,
-                Ok(_) => unreachable!("usize"),
-            }
+        while let Ok(read @ 1..) = server.read(&mut buffer) {
+            answer.extend_from_slice(&buffer[..read]);
             if answer.len() >= 6 && answer[answer.len() - 6..].starts_with(b"Z\0\0\0\x05") {
                 break;
             }

@@ -258,7 +258,7 @@ COMMENT ON COLUMN pepsi.whitelist.added_at IS 'When it was entered first';
 CREATE TABLE pepsi.alias (
     map text COLLATE "C" NOT NULL CHECK (octet_length(map) BETWEEN 1 AND 200),
     address text COLLATE "C" NOT NULL CHECK (octet_length(address) BETWEEN 1 AND 400),
-    targets text[] NOT NULL CHECK (array_ndims(targets) = 1 AND array_position(targets, NULL) IS NULL),
+    targets text[] NOT NULL CHECK (cardinality(targets) > 0 AND array_ndims(targets) = 1 AND array_position(targets, NULL) IS NULL),
     PRIMARY KEY (map, address)
 );
 COMMENT ON TABLE pepsi.alias IS 'Alias maps: what stands for an address; read for each message, so a change counts at once';
