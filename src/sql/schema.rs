@@ -32,7 +32,7 @@ const FUNCTIONS: &[File] = &[
     File {
         name: "fair",
         text: include_str!("schema/fair.sql"),
-        checksum: "3f070235bcdec00e2aa92bcac5c95e49b1e80590b6ac70c85122222d7ec7aa58",
+        checksum: "e2bbc0a8b8905010dda150368b8a10524eeefb3a012dfd89fbdfc6bbdd98d415",
     },
 ];
 

@@ -12,6 +12,8 @@ use serde_json::json;
 
 /// Rows of the deep queue; every twentieth is paused, half of those are due.
 const DEEP: u32 = 100_000;
+/// A survey counts a thousand pending and a thousand paused rows of each stage; of a stage more than that wait.
+const MOST_ROWS: f64 = 2_000.0;
 
 const FILL: &str = "SET auto_explain.log_min_duration = -1;
     INSERT INTO pepsi.workqueue_body (body) SELECT '' FROM generate_series(1, 1000);
@@ -26,6 +28,8 @@ fn server() -> (Postgres, Database) {
     let settings = [
         ("session_preload_libraries", "auto_explain"),
         ("auto_explain.log_min_duration", "0"),
+        ("auto_explain.log_analyze", "on"),
+        ("auto_explain.log_timing", "off"),
         ("auto_explain.log_nested_statements", "on"),
         ("auto_explain.log_triggers", "on"),
         ("autovacuum", "off"),
@@ -61,9 +65,26 @@ fn reads(plans: &str) -> Vec<(String, bool)> {
     found
 }
 
+/// The number behind `label`, where the line has it.
+fn number(line: &str, label: &str) -> Option<f64> {
+    let digits = line.split_once(label)?.1;
+    digits[..digits.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(digits.len())].parse().ok()
+}
+
+/// No part of a plan meets more rows than a statement has a use for: neither to sort them, nor to pass most of them over.
+#[track_caller]
+fn meets_few_rows(plans: &str, most: f64) {
+    for line in plans.lines() {
+        let met = number(line, "(actual rows=").or_else(|| number(line, "Rows Removed by Filter: "));
+        let rows = met.unwrap_or(0.0) * number(line, " loops=").unwrap_or(1.0);
+        assert!(rows <= most, "{line} in\n{plans}");
+    }
+}
+
 /// Exactly these indexes were used; one that begins with `*` was walked from its beginning, in its order.
 #[track_caller]
 fn rides_on(plans: &str, indexes: &[&str]) {
+    meets_few_rows(plans, MOST_ROWS);
     for node in ["Hash Join", "Merge Join"] {
         assert!(!plans.contains(node), "{node} in\n{plans}");
     }
@@ -91,6 +112,8 @@ fn each_statement_rides_on_its_index(server: &Postgres, dispatcher: &mut Db, wor
         assert_eq!(dispatcher.claim(&[want], &[1, 2], false, false).expect("a claim").rows.len(), 3);
     });
     rides_on(&fair, &["workqueue_fair", "workqueue_pending", "workqueue_pkey"]);
+    // 32 new rows, the oldest ones, and one of each sender visited.
+    meets_few_rows(&fair, 64.0);
     let surveyed = plans(server, || drop(survey(dispatcher, &[want("s1", 0), want("s3", 0)])));
     rides_on(&surveyed, &["workqueue_due", "workqueue_pending"]);
     rides_on(
@@ -184,4 +207,27 @@ fn a_plan_made_for_an_empty_table_still_rides_on_the_index_when_a_burst_has_fill
     filler.batch_execute(&FILL.replace("$1", "20000")).expect("a burst");
     each_statement_rides_on_its_index(&server, &mut dispatcher, &mut worker);
     claim_one(&mut dispatcher, "s1");
+}
+
+/// Of an idle pipeline the server knows that its queue is empty, or nothing; then everything comes at once.
+#[track_caller]
+fn a_burst_is_met(before: &str) {
+    let (server, mut database) = server();
+    database.run(before);
+    let mut filler = database.connect();
+    filler.batch_execute(&FILL.replace("$1", "50000")).expect("a burst");
+    let (mut dispatcher, mut worker) = (open(&database, Purpose::Dispatcher), open(&database, WORKER));
+    each_statement_rides_on_its_index(&server, &mut dispatcher, &mut worker);
+}
+
+// Req: W4
+#[test]
+fn a_burst_into_a_queue_without_statistics_is_met_by_the_indexes() {
+    a_burst_is_met("SELECT");
+}
+
+// Req: W4
+#[test]
+fn a_burst_into_a_queue_that_was_empty_when_it_was_analyzed_is_met_by_the_indexes() {
+    a_burst_is_met("VACUUM (ANALYZE) pepsi.workqueue");
 }
