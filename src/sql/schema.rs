@@ -32,7 +32,7 @@ const FUNCTIONS: &[File] = &[
     File {
         name: "fair",
         text: include_str!("schema/fair.sql"),
-        checksum: "e2bbc0a8b8905010dda150368b8a10524eeefb3a012dfd89fbdfc6bbdd98d415",
+        checksum: "63b5927c6a11bc058010e26bfc59fe3531f75bde5ce99fb8598007ac438f7eaa",
     },
 ];
 

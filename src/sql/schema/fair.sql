@@ -4,10 +4,10 @@
 --
 -- Each statement is one range of an index, and ORDER BY names all of its columns before a LIMIT; sorting is not planned where
 -- an index has the order. Then no estimate, such as that of a queue that was empty a moment ago, can turn it into a walk along
--- another index. Stages and senders are compared as ranges for the same reason; rows are looked up by id
--- with a status that IS TRUE, which does not fit the condition of a partial index. No range begins before
--- what the dispatcher has seen the end of (floors, marks), so that dead entries, which stay while any session holds an old
--- snapshot, are passed once and not by every claim.
+-- another index. A comparison of rows ends a search only where their first columns differ, so the rows of a sender end by its
+-- name alone. Rows are looked up by id with a status that IS TRUE, which does not fit the condition of a partial index. No range
+-- begins before what the dispatcher has seen the end of (floors, marks), so that dead entries, which stay while any session
+-- holds an old snapshot, are passed once and not by every claim.
 
 -- What a claim looks at now and then: when the first paused row of these stages is due, and what waits at others. The rows of a
 -- stage that was not asked for are never taken. Its name is found between two of those that were, by a probe of an index:
@@ -187,8 +187,8 @@ BEGIN
             FOR visit IN 1 .. visits[i] LOOP
                 SELECT w.sender_key, w.workqueue_id INTO visited, found_id
                 FROM pepsi.workqueue w
-                WHERE w.status = 'pending' AND (w.stage, w.sender_key) > (this, visited) AND w.stage <= this
-                ORDER BY w.stage, w.sender_key, w.workqueue_id
+                WHERE w.status = 'pending' AND w.stage = this AND w.sender_key > visited
+                ORDER BY w.sender_key, w.workqueue_id
                 LIMIT 1;
                 -- After the last one `visited` is null.
                 EXIT WHEN NOT FOUND;
@@ -237,9 +237,9 @@ BEGIN
                         FROM (
                             SELECT w.workqueue_id AS id
                             FROM pepsi.workqueue w
-                            WHERE w.status = 'pending' AND (w.stage, w.sender_key, w.workqueue_id) >= (this, l.sender, l.floor)
-                              AND (w.stage, w.sender_key) <= (this, l.sender)
-                            ORDER BY w.stage, w.sender_key, w.workqueue_id
+                            WHERE w.status = 'pending' AND w.stage = this
+                              AND (w.sender_key, w.workqueue_id) >= (l.sender, l.floor) AND w.sender_key <= l.sender
+                            ORDER BY w.sender_key, w.workqueue_id
                             LIMIT l.rows
                         ) AS x
                     ) AS r
