@@ -6,6 +6,11 @@
 
 #[path = "speed/backlog.rs"]
 mod backlog;
+#[path = "../tests/fair/claim.rs"]
+mod claim;
+#[allow(dead_code, unused_imports)]
+#[path = "../src/dispatch/machine/fair/mod.rs"]
+mod fair;
 #[path = "../tests/harness/mod.rs"]
 mod harness;
 #[path = "speed/limit.rs"]
