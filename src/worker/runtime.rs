@@ -33,7 +33,7 @@ pub struct Served {
     pub personal: &'static [&'static str],
 }
 
-/// A stage with options of a correspondent laid over its section; or why they do not parse, as a line of the log.
+/// A stage with options of a correspondent laid over its section; or what is wrong with them, as a clause.
 pub type Tailored = Result<Rc<Served>, String>;
 
 /// What the loop needs besides its input and output.
@@ -45,7 +45,7 @@ pub struct Worker<'a, S: Store> {
     pub served: BTreeMap<String, Rc<Served>>,
     /// The stage of that name, where a message may go on to it in the same pass (U1).
     pub successor: &'a dyn Fn(&str) -> Option<Rc<Served>>,
-    /// A stage with these options laid over its section; or why they do not parse.
+    /// A stage with these options laid over its section; or what is wrong with them.
     pub tailor: &'a dyn Fn(&Served, &Overrides) -> Tailored,
     /// Why a stage that is not served is not, as a clause.
     pub not_served: &'a dyn Fn(&str) -> String,
@@ -185,7 +185,10 @@ impl<S: Store> Worker<'_, S> {
         let (overrides, _) = groups.swap_remove(0);
         match self.tailored(served, &overrides) {
             Ok(served) => self.pass(asked, head, served, message),
-            Err(text) => Ok(Work::new(asked, head, Err(StageError::host(text).permanent()))),
+            Err(clause) => {
+                let text = format!("what is set for {} {clause}", settings::foremost(&message));
+                Ok(Work::new(asked, head, Err(StageError::host(text).permanent())))
+            }
         }
     }
 

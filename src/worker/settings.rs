@@ -96,6 +96,11 @@ fn correspondents(message: &Context) -> Vec<String> {
     message.rcpt_to().iter().map(|address| address.to_ascii_lowercase()).collect()
 }
 
+/// One of those whose settings the message goes by, for an error about these.
+pub fn foremost(message: &Context) -> String {
+    correspondents(message).into_iter().next().unwrap_or_default()
+}
+
 fn is_local(message: &Context) -> bool {
     message.state().get("local_origin") == Some(&Value::Bool(true))
 }

@@ -49,7 +49,7 @@ impl<'a> Successors<'a> {
         if fuses { build(kind, self.conf, section).ok() } else { None }
     }
 
-    /// The stage with these options laid over its section; or why they do not parse, for the log.
+    /// The stage with these options laid over its section; or what is wrong with them, as a clause.
     pub fn tailored(&self, served: &Served, overrides: &Overrides) -> Tailored {
         let key = (served.route.stage.clone(), overrides.clone());
         if let Some(known) = self.tailored.borrow().get(&key) {
@@ -65,7 +65,7 @@ impl<'a> Successors<'a> {
     }
 
     fn tailor(&self, name: &str, overrides: &Overrides) -> Result<Served, String> {
-        let lacking = || format!("there is no section [stage-{name}]");
+        let lacking = || format!("is for [stage-{name}], and there is no such section");
         let section = self.graph.stage(name).ok_or_else(lacking)?;
         let program = Path::new(&section.program).file_name().and_then(|name| name.to_str());
         let kind = program.and_then(stage::find).ok_or_else(lacking)?;
@@ -78,8 +78,7 @@ impl<'a> Successors<'a> {
                 conf.overlay(&title, option, value);
             }
         }
-        let refused = |error| format!("what is set for the correspondent does not parse: {error}");
-        build(kind, &conf, section).map_err(refused)
+        build(kind, &conf, section).map_err(|error| format!("does not parse: {error}"))
     }
 
     /// Whether PROGRAM starts this program, as the dispatcher finds it.

@@ -111,11 +111,7 @@ fn a_stage_goes_by_what_is_set_for_each_correspondent() {
     let id = claimed(&mut db, "way", "e@x.example", &["d@b.example", "a@b.example"], "{}");
     let run = worker("pepsi-stage-if", &config, &format!("{id} 1\n"));
     assert_eq!((run.output.as_str(), run.code), ("ready claims\n1\n", 1), "{}", run.log);
-    assert!(
-        run.log.contains("what is set for the correspondent does not parse: config_override"),
-        "{}",
-        run.log
-    );
+    assert!(run.log.contains("what is set for d@b.example does not parse: config_override"), "{}", run.log);
     let expected = "way failed <e@x.example> d@b.example\nway pending <e@x.example> a@b.example";
     assert_eq!(rows(&mut db), expected, "it fails alone");
     assert_eq!(

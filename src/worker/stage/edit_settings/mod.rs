@@ -30,6 +30,9 @@ pub const KIND: Kind = Kind {
     check: |section| Ok(Box::new(EditSettings::read(section, find)?)),
 };
 
+/// Octets of a line of an answer, without its indent.
+const MAX_LINE: usize = 900;
+
 #[derive(Debug)]
 struct EditSettings {
     control: Address,
@@ -193,21 +196,28 @@ impl EditSettings {
 fn changed(commands: &[Command]) -> String {
     let mut body = String::from("These settings of yours were changed:\r\n\r\n");
     for Change { stage, option, value } in commands.iter().map(|command| &command.change) {
-        body += &match value {
-            Some(value) => format!("  set {stage} {option} {value}\r\n"),
-            None => format!("  unset {stage} {option}\r\n"),
-        };
+        body += &line(&match value {
+            Some(value) => format!("set {stage} {option} {value}"),
+            None => format!("unset {stage} {option}"),
+        });
     }
     body
 }
 
 fn refused(wrong: &[String]) -> String {
     let mut body = String::from("Nothing was changed:\r\n\r\n");
-    for line in wrong {
-        body += &format!("  {line}\r\n");
+    for why in wrong {
+        body += &line(why);
     }
     body + "\r\nOne command stands in a line, in plain text:\r\n\r\n\
             \x20 set STAGE OPTION VALUE\r\n  unset STAGE OPTION\r\n  end\r\n"
+}
+
+/// An indented line of an answer. What is too long for one (RFC 5322, 2.1.1: 998 octets) is cut: a value may be that long.
+fn line(text: &str) -> String {
+    let end = (0..=MAX_LINE.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let more = if end < text.len() { "..." } else { "" };
+    format!("  {}{more}\r\n", &text[..end])
 }
 
 /// So that it cannot end the field that it is put into, nor make it long.

@@ -126,6 +126,19 @@ fn an_owner_changes_settings_and_is_told() {
 }
 
 #[test]
+fn no_line_of_an_answer_is_longer_than_a_line_may_be() {
+    let long = format!("{}x", "\u{e9}".repeat(499));
+    for (text, cut) in
+        [(format!("set spam tag {long}\nend"), true), (format!("set {long} tag {long}\nend"), true)]
+    {
+        let (outcome, _) = run(&Mail { body: &text, ..MAIL });
+        let (_, body) = answer(&outcome);
+        assert!(body.split("\r\n").all(|line| line.len() <= 998), "{body}");
+        assert_eq!(body.contains("...\r\n"), cut, "{body}");
+    }
+}
+
+#[test]
 fn only_an_owner_gives_commands() {
     let stays = |options: &str, mail: Mail<'_>| {
         let (outcome, set) = run_with(options, &mail);
