@@ -16,6 +16,8 @@ mod processes;
 mod quiet;
 #[path = "goals/report.rs"]
 mod report;
+#[path = "goals/scaling.rs"]
+mod scaling;
 #[path = "goals/shares.rs"]
 mod shares;
 #[path = "goals/waits.rs"]
@@ -33,12 +35,13 @@ use std::time::Instant;
 
 type Theme = fn(&Postgres, &mut Report);
 
-const THEMES: [(&str, Theme); 9] = [
+const THEMES: [(&str, Theme); 10] = [
     ("light", waits::light),
     ("newcomer", waits::newcomer),
     ("flood", waits::flood),
     ("time", shares::time),
     ("equals", shares::equals),
+    ("scaling", scaling::scaling),
     ("due", due::due),
     ("idle", quiet::idle),
     ("wake", quiet::wake),

@@ -6,8 +6,12 @@
 
 #[path = "speed/backlog.rs"]
 mod backlog;
+#[path = "speed/bloat.rs"]
+mod bloat;
 #[path = "../tests/fair/claim.rs"]
 mod claim;
+#[path = "speed/cost.rs"]
+mod cost;
 #[allow(dead_code, unused_imports)]
 #[path = "../src/dispatch/machine/fair/mod.rs"]
 mod fair;
@@ -26,6 +30,8 @@ mod report;
 #[allow(dead_code, unused_imports)]
 #[path = "../src/sql/mod.rs"]
 mod sql;
+#[path = "speed/steady.rs"]
+mod steady;
 
 /// What src/sql asks of the rest of the crate: nothing that matters to a URL with a user.
 mod sys {
@@ -47,11 +53,18 @@ use std::time::Instant;
 
 type Theme = fn(&Postgres, &mut Report);
 
-const THEMES: [(&str, Theme); 4] = [
+const THEMES: [(&str, Theme); 11] = [
     ("metadata", backlog::metadata),
     ("fused", backlog::fused),
     ("full", backlog::full),
     ("shapes", backlog::shapes),
+    ("pickup", steady::pickup),
+    ("steady", steady::steady),
+    ("depth", steady::depth),
+    ("memory", cost::memory),
+    ("processor", cost::processor),
+    ("start", cost::start),
+    ("bloat", bloat::bloat),
 ];
 
 fn main() -> ExitCode {
