@@ -444,13 +444,8 @@ pub fn check_room(count: u32) -> io::Result<()> {
 }
 
 fn open_descriptors() -> io::Result<Vec<RawFd>> {
-    let mut descriptors = Vec::new();
-    for entry in fs::read_dir("/proc/self/fd")? {
-        if let Some(fd) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) {
-            descriptors.push(fd);
-        }
-    }
-    Ok(descriptors)
+    let number = |entry: fs::DirEntry| entry.file_name().to_str().and_then(|name| name.parse().ok());
+    fs::read_dir("/proc/self/fd")?.filter_map(|entry| entry.map(number).transpose()).collect()
 }
 
 /// The open sockets that are connected to somebody. What is new in it after a library connected is that library's.
@@ -483,12 +478,15 @@ pub fn uid() -> u32 {
 
 /// The host's own name as the kernel has it; bytes that are not UTF-8 are replaced.
 pub fn hostname() -> io::Result<String> {
-    // One byte more than the call is told of, and zeroed: it always ends in a NUL.
-    let mut name = [0u8; 257];
-    // SAFETY: the buffer is valid for the length given.
-    checked(unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) })?;
-    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-    Ok(String::from_utf8_lossy(&name[..end]).into_owned())
+    let name = fs::read("/proc/sys/kernel/hostname")?;
+    Ok(String::from_utf8_lossy(name.trim_ascii_end()).into_owned())
+}
+
+/// Gives memory that nobody uses back to the kernel, where the C library keeps it for later.
+pub fn trim_memory() {
+    // SAFETY: it takes a number, and moves nothing that is in use.
+    #[cfg(target_env = "gnu")]
+    let _ = unsafe { libc::malloc_trim(0) };
 }
 
 /// The C convention: -1 means errno.

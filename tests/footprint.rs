@@ -16,12 +16,13 @@ struct Line {
 
 impl Line {
     fn start() -> Line {
+        Line::of("pepsi-stage-discard", &[])
+    }
+
+    fn of(program: &str, options: &[(&str, &str)]) -> Line {
         let mut db = harness::database();
-        let config = db.config().stage("init", "pepsi-stage-discard", &[]).set(
-            "pepsi-dispatch",
-            "WORKER_IDLE_TIMEOUT",
-            "1 h",
-        );
+        let config =
+            db.config().stage("init", program, options).set("pepsi-dispatch", "WORKER_IDLE_TIMEOUT", "1 h");
         let mut command = harness::pepsi("pepsi-dispatch", &config.write());
         command.arg("serve");
         let dispatcher = Process::start_quiet(command, db.folder().join("log"));
@@ -122,4 +123,31 @@ fn an_orderly_end_leaves_no_process_and_no_connection() {
     assert!(!PathBuf::from(format!("/proc/{}", line.worker)).exists(), "the worker lives on");
     let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
     wait_until("the backends are gone", PATIENCE, || line.db.number(others) == 0);
+}
+
+// What a large message took is not kept: 16 workers that have each seen one are not to take a small host's memory.
+#[test]
+fn a_worker_gives_the_memory_of_a_large_message_back() {
+    const BODY: u64 = 6_000_000;
+    let folder = std::env::temp_dir().join(format!("pepsi-footprint-{}", std::process::id()));
+    fs::create_dir(&folder).expect("a new folder");
+    let maildir = folder.join("${local}");
+    let mut line =
+        Line::of("pepsi-stage-relay-to-maildir", &[("MAILDIR", maildir.to_str().expect("a path"))]);
+    let anonymous = |pid| -> u64 {
+        status(pid, "RssAnon").trim_end_matches(" kB").trim().parse().expect("a number of kilobytes")
+    };
+    for round in 0..2 {
+        line.db.run(&format!(
+            "SELECT pepsi.workqueue_inject('', ARRAY['a@example.org'], 'X: y', convert_to(repeat('0123456789', {}), 'UTF8'))",
+            BODY / 10
+        ));
+        let queue = |line: &mut Line| line.db.number("SELECT count(*) FROM pepsi.workqueue");
+        wait_until("the message is gone", PATIENCE, || queue(&mut line) == 0);
+        wait_until("the memory is given back", PATIENCE, || anonymous(line.worker) <= 1536);
+        let files = fs::read_dir(folder.join("a/new")).expect("a Maildir").flatten();
+        let large = files.filter(|file| file.metadata().is_ok_and(|data| data.len() > BODY)).count();
+        assert_eq!(large, round + 1, "it is delivered, with a new connection too");
+    }
+    let _ = fs::remove_dir_all(&folder);
 }

@@ -15,13 +15,16 @@ use crate::proto::line::{self, Lines};
 use crate::sql::Error;
 use crate::sql::fan::Fan;
 use crate::sql::row::{Content, Load, Move, Row};
-use crate::{Level, exit, log};
+use crate::{Level, exit, log, sys};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::{BufRead, ErrorKind, Write};
 use std::rc::Rc;
 use std::time::Instant;
+
+/// Octets of a message that a worker is not to keep the memory of.
+const LARGE: i64 = 1 << 20;
 
 /// One section that this worker serves.
 pub struct Served {
@@ -159,10 +162,14 @@ impl<S: Store> Worker<'_, S> {
             Ok(row) => row,
             Err(step) => return step,
         };
-        match self.work(asked, row) {
-            Ok(work) => self.conclude(work),
-            Err(step) => step,
+        let is_large = self.load == Load::Full && row.as_ref().is_some_and(|row| row.size > LARGE);
+        let step = self.work(asked, row).map_or_else(|step| step, |work| self.conclude(work));
+        if is_large {
+            // The connection would keep the room that it took, and the C library what was given back.
+            self.store = None;
+            sys::trim_memory();
         }
+        step
     }
 
     /// The stage's work on what was loaded for `asked`.
@@ -185,10 +192,7 @@ impl<S: Store> Worker<'_, S> {
         let (overrides, _) = groups.swap_remove(0);
         match self.tailored(served, &overrides) {
             Ok(served) => self.pass(asked, head, served, message),
-            Err(clause) => {
-                let text = format!("what is set for {} {clause}", settings::foremost(&message));
-                Ok(Work::new(asked, head, Err(StageError::host(text).permanent())))
-            }
+            Err(clause) => Ok(Work::new(asked, head, Err(settings::refused(&message, &clause)))),
         }
     }
 

@@ -6,6 +6,7 @@
 //! variable in it; what the administrator set for this address (scope `address:`). Addresses are compared in lower case.
 
 use super::context::Context;
+use super::error::StageError;
 use super::runtime::Served;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,9 +97,10 @@ fn correspondents(message: &Context) -> Vec<String> {
     message.rcpt_to().iter().map(|address| address.to_ascii_lowercase()).collect()
 }
 
-/// One of those whose settings the message goes by, for an error about these.
-pub fn foremost(message: &Context) -> String {
-    correspondents(message).into_iter().next().unwrap_or_default()
+/// The error that the settings which the message goes by have something wrong with them, as `clause` says (S4).
+pub fn refused(message: &Context, clause: &str) -> StageError {
+    let whose = correspondents(message).into_iter().next().unwrap_or_default();
+    StageError::host(format!("what is set for {whose} {clause}")).permanent()
 }
 
 fn is_local(message: &Context) -> bool {
