@@ -193,7 +193,7 @@ fn a_message_costs_one_select_and_one_write() {
     // A statement's own comment stands on its first line.
     let count = |part: &str| mine.clone().filter(|line| line.contains(part)).count();
     assert_eq!(
-        (count("One row, whatever its status"), count("A claimed row moves to a stage")),
+        (count("Rows, whatever their status"), count("A claimed row moves to a stage")),
         (3, 3),
         "{log}"
     );
